@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import get_args
 
-from app.domain.scores import REASON_MEANINGS, Reason
+from app.domain.scores import REASON_WORDS, Reason
 from app.judges.gates import GATES, Gate
 from docs.markdown import code, table
 from docs.parts.environments import environments
@@ -57,7 +57,7 @@ SCORE_FLAGS: Mapping[str, str] = {
 
 def reasons() -> str:
     return table(
-        ("reason", "why there is no reward"), [(code(reason), REASON_MEANINGS[reason]) for reason in get_args(Reason)]
+        ("reason", "why there is no reward"), [(code(reason), REASON_WORDS[reason]) for reason in get_args(Reason)]
     )
 
 

@@ -21,7 +21,7 @@ from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Context, Message, ToolCall, ToolSpec
 from app.http.viewer.arithmetic import RewardSum, WinnerContrast, build_sums, contrast_best, gather_equal
 from app.http.viewer.rendering import FilterQuery, Renderer, ViewerParts, WordDiff, build_filter, compare_words
-from app.http.viewer.sentences import ReplyReason, tell_group, tell_replies
+from app.http.viewer.sentences import tell_group, tell_reply
 from app.http.web.api_keys import CallerBounds, needs
 from app.http.web.routes import LazyRoute
 from app.judges.explanation import GroupExplanation, explain_group
@@ -389,12 +389,9 @@ def build_cards(group: Group) -> tuple[CompletionCard, ...]:
     order = sorted(range(len(scores)), key=lambda slot: _compute_best_first_key(scores[slot]))
     ranks = dict(zip(order, _compute_ranks([scores[slot] for slot in order]), strict=True))
     together = gather_equal(order, lambda one, other: _are_same(group.rollouts[one], group.rollouts[other]))
-    reasons = tell_replies(scores, lambda score: OFFLINE_JUDGE in score.judges)
     why = [next(slot for slot, other in enumerate(scores, 1) if other == score) for score in scores]
     return tuple(
-        _build_card(
-            group.rollouts[slots[0]], slots, ranks[slots[0]], advantages[slots[0]], why[slots[0]], reasons[slots[0]]
-        )
+        _build_card(group.rollouts[slots[0]], slots, ranks[slots[0]], advantages[slots[0]], why[slots[0]])
         for slots in together
     )
 
@@ -415,10 +412,9 @@ def _compute_ranks(ordered: Sequence[Score]) -> list[str]:
     return ["" if reward is None else str(rewards.index(reward) + 1) for reward in rewards]
 
 
-def _build_card(
-    rollout: Rollout, slots: Sequence[int], rank: str, advantage: float | None, why: int, reason: ReplyReason
-) -> CompletionCard:
+def _build_card(rollout: Rollout, slots: Sequence[int], rank: str, advantage: float | None, why: int) -> CompletionCard:
     score, completion, slot = rollout.score, rollout.completion, slots[0] + 1
+    reason = tell_reply(score, is_offline=OFFLINE_JUDGE in score.judges)
     return CompletionCard(
         rank=rank,
         slot=slot,

@@ -13,7 +13,7 @@ from typing import Final
 from app.domain.budgets import BudgetForecast
 from app.domain.rollups import Rollup, add_up_rollups
 from app.domain.runs import Alarm, RunProgress, RunState, SeriesName
-from app.domain.scores import REASON_MEANINGS, Score, ScoreSummary
+from app.domain.scores import REASON_WORDS, Score, ScoreSummary, explain_score
 from app.domain.values import Estimated
 from app.evaluation.comparison import Comparison
 from app.service.gateway import JudgeEntry
@@ -53,7 +53,7 @@ def tell_group(scores: Sequence[Score], summary: ScoreSummary) -> str:
     missing = f" {summary.unscored} {'has' if summary.unscored == 1 else 'have'} no score." if summary.unscored else ""
     if not rewards:
         reasons = list(dict.fromkeys(score.reason for score in scores if score.reason is not None))
-        why = f": {_clean(REASON_MEANINGS[reasons[0]])}" if len(reasons) == 1 else "."
+        why = f": {_clean(REASON_WORDS[reasons[0]])}" if len(reasons) == 1 else "."
         return f"No reply has a score{why}"
     best, worst = max(rewards), min(rewards)
     if len(rewards) == 1:
@@ -73,48 +73,14 @@ class ReplyReason:
     rationale: str
 
 
-def tell_replies(scores: Sequence[Score], is_offline: Callable[[Score], bool]) -> tuple[ReplyReason, ...]:
-    """`is_offline`: its judge only counts words, so that its rationale says little."""
-    means = _average_criteria(scores)
-    return tuple(_tell_reply(score, means, is_offline(score)) for score in scores)
-
-
-def _tell_reply(score: Score, means: Mapping[str, float], is_offline: bool) -> ReplyReason:
-    if score.outcome != "scored":
-        meaning = "" if score.reason is None else _clean(REASON_MEANINGS[score.reason])
-        return ReplyReason(meaning or "Judges have not answered yet.", score.rationale)
+def tell_reply(score: Score, *, is_offline: bool) -> ReplyReason:
+    """`is_offline`: its judge only counts words, so that what it wrote says little."""
+    explained = explain_score(score)
     said = _cut_sentence(score.rationale)
-    compared = _compare_with_group(score, means) if score.judges and score.gate != 0 else ""
-    sentence = (compared or said) if is_offline else (said or compared)
-    if score.cap is not None and score.reward is not None and score.gate and score.reward >= score.cap - 1e-6:
-        sentence = f"A defect holds it at {score.cap:.2f}. {sentence}".strip()
-    flags = ", ".join(flag.replace("_", " ") for flag in score.flags)
-    sentence = sentence or _end(escape_invisible(flags)) or "The environment's own rule decides, and says no more."
+    if score.outcome != "scored" or (score.judges and score.gate and (is_offline or not said)):
+        return ReplyReason(_clean(explained), score.rationale)
+    sentence = said or _cut_sentence(explained)
     return ReplyReason(sentence, "" if _end(score.rationale) == sentence else score.rationale)
-
-
-def _average_criteria(scores: Sequence[Score]) -> dict[str, float]:
-    values: dict[str, list[float]] = {}
-    for score in scores:
-        for criterion in score.criteria if score.outcome == "scored" else ():
-            if criterion.value is not None:
-                values.setdefault(criterion.name, []).append(criterion.value)
-    return {name: math.fsum(some) / len(some) for name, some in values.items() if len(some) > 1}
-
-
-def _compare_with_group(score: Score, means: Mapping[str, float]) -> str:
-    """By the criteria that move the reward most against the mean of the group."""
-    moved = [
-        (criterion.weight * (criterion.value - means[criterion.name]), criterion.name)
-        for criterion in score.criteria
-        if criterion.value is not None and criterion.name in means
-    ]
-    ahead = _name_largest((share, name) for share, name in moved if share > _NOTICEABLE)
-    behind = _name_largest((-share, name) for share, name in moved if share < -_NOTICEABLE)
-    parts = [f"{word} than the group: {names}" for word, names in (("stronger", ahead), ("weaker", behind)) if names]
-    if not parts:
-        return "Like the group in every criterion." if moved else ""
-    return _end("; ".join(parts).replace("; weaker than the group", "; weaker"))
 
 
 def _name_largest(moved: Iterable[tuple[float, str]], most: int = 2) -> str:
@@ -141,12 +107,12 @@ def _clean(meaning: str) -> str:
 
 @dataclass(frozen=True)
 class TrendPoint:
-    """The mean of some steps: `reach` is half of its 95 % interval."""
+    """The mean of some steps: `reach` is half of its 95 % interval, None where nobody knows it."""
 
     first: int
     last: int
     value: float
-    reach: float
+    reach: float | None
     count: int
 
 
@@ -158,15 +124,19 @@ def tell_trend(points: Sequence[TrendPoint], measure: str = "reward") -> str:
         return f"one step so far, {measure} {points[0].value:.2f}"
     some = max(1, len(points) // 5)
     (before, error), (after, other) = _average(points[:some]), _average(points[-some:])
+    figures = f"{measure} {before:.2f} to {after:.2f} from step {points[0].first:,} to {points[-1].last:,}"
+    if error is None or other is None:
+        return figures
     change, chance = after - before, math.hypot(error, other)
     verb = "no clear change" if abs(change) <= max(chance, _NOTICEABLE) else "learns" if change > 0 else "gets worse"
-    return f"{verb}: {measure} {before:.2f} to {after:.2f} from step {points[0].first:,} to {points[-1].last:,}"
+    return f"{verb}: {figures}"
 
 
-def _average(points: Sequence[TrendPoint]) -> tuple[float, float]:
+def _average(points: Sequence[TrendPoint]) -> tuple[float, float | None]:
     total = sum(point.count for point in points)
     mean = math.fsum(point.value * point.count for point in points) / total
-    return mean, math.sqrt(math.fsum((point.reach * point.count) ** 2 for point in points)) / total
+    parts = [point.reach * point.count for point in points if point.reach is not None]
+    return mean, math.hypot(*parts) / total if len(parts) == len(points) else None
 
 
 _SMALL_SHARE: Final = 0.01

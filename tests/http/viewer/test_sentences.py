@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.judging import summarise_scores
 from app.domain.runs import Alarm, RunProgress, RunState
-from app.domain.scores import Criterion, Reason, Score
+from app.domain.scores import Reason, Score
 from app.http.viewer.sentences import (
     StepMean,
     TrendPoint,
@@ -15,7 +15,7 @@ from app.http.viewer.sentences import (
     list_attention,
     tell_alarm,
     tell_group,
-    tell_replies,
+    tell_reply,
     tell_run,
     tell_runs,
     tell_trend,
@@ -40,7 +40,7 @@ def test_a_group_is_told(said: str, told: list[float | str]) -> None:
 
 
 @pytest.mark.parametrize(("said", "told"), TOLD["trends"].items())
-def test_a_trend_is_more_than_chance(said: str, told: list[tuple[float, float]]) -> None:
+def test_a_trend_is_more_than_chance(said: str, told: list[tuple[float, float | None]]) -> None:
     assert tell_trend([TrendPoint(step, step, value, reach, 8) for step, (value, reach) in enumerate(told)]) == said
 
 
@@ -70,34 +70,29 @@ def test_what_needs_attention_follows_what_was_learnt() -> None:
     ]
 
 
-def judged(voice: float, lore: float, **more: object) -> Score:
-    criteria = (Criterion(name="in_voice", value=voice, weight=0.5), Criterion(name="lore", value=lore, weight=0.5))
-    fields = {"outcome": "scored", "reward": 0.5, "gate": 1.0, "judges": ("ann",), "criteria": criteria}
-    return Score.model_validate({**fields, **more})
-
-
 def test_each_reply_is_given_one_reason() -> None:
+    judged = Score(outcome="scored", reward=0.5, gate=1.0, absolute=0.5, judges=("ann",))
+    noted = judged.model_copy(update={"rationale": "Speaks as she does.\nAnd knows the harbour."})
     scores = [
-        judged(0.9, 0.1),
-        judged(0.1, 0.9, rationale="Speaks as she does.\nAnd knows the harbour."),
-        judged(0.5, 0.5, cap=0.5),
-        Score.gated("truncated").model_copy(update={"rationale": "cut off by the token limit"}),
-        Score.unscored("budget"),
-        Score.exact(True),
-        judged(0.5, 0.5, rationale=f"{'long ' * 90}\u202e"),
+        (judged, False),
+        (noted, False),
+        (noted, True),
+        (Score.gated("truncated").model_copy(update={"rationale": "cut off by the token limit"}), False),
+        (Score.unscored("stale"), False),
+        (judged.model_copy(update={"rationale": f"{'long ' * 90}\u202e"}), False),
     ]
-    told = [(one.sentence, bool(one.rationale)) for one in tell_replies(scores, lambda _: False)]
+    told = [
+        (one.sentence, bool(one.rationale))
+        for one in (tell_reply(score, is_offline=offline) for score, offline in scores)
+    ]
     assert told == [
-        ("Stronger than the group: in voice; weaker: lore.", False),
+        ("Judged 0.50 by itself.", False),
         ("Speaks as she does.", True),
-        ("A defect holds it at 0.50. Like the group in every criterion.", False),
+        ("Judged 0.50 by itself.", True),
         ("Cut off by the token limit.", False),
-        ("The judge's budget is used up.", False),
-        ("The environment's own rule decides, and says no more.", False),
+        ("No score: The group's lag is above its run's max_lag, and the run drops such groups. This is final.", False),
         (f"L{'ong ' + 'long ' * 42}long…", True),
     ]
-    (by_words,) = tell_replies(scores[1:2], lambda _: True)
-    assert (by_words.sentence, by_words.rationale) == ("Speaks as she does.", scores[1].rationale)
 
 
 def test_a_sparkline_ends_where_the_last_step_does() -> None:
