@@ -85,7 +85,7 @@ def _train(url: str) -> None:
 
 def _training(gateway: Served) -> dict[str, object]:
     """All that training sees."""
-    shown = ["/stats", "/stats?run=trained", "/view/stats", "/view/stats?env=gsm8k"]
+    shown = ["/stats", "/stats?run=trained"]
     shown += [f"/export?shape={shape}" for shape in ("rollouts", "sft&threshold=0.5", "dpo", "kto")]
     texts: dict[str, object] = {path: httpx.get(f"{gateway.url}{path}").raise_for_status().text for path in shown}
     page = httpx.get(f"{gateway.url}/groups?purpose=train").raise_for_status().json()

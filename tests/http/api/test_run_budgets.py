@@ -39,7 +39,7 @@ async def test_parallel_groups_stay_within_the_budget(client: httpx.AsyncClient)
     await put(client, budget_usd=2.5)
     replies = [*await train(client, 4), *await train(client, 4), *await train(client, 4), *await train(client, 4)]
     report = (await client.get("/runs/a")).json()
-    page = (await client.get("/view/stats?run=a")).text
+    page = (await client.get("/view/runs/a")).text
     assert [words in page for words in ("$2.40", "$200.00", "$0.10 of $2.50")] == [True] * 3
     judging = report["judging"]
     assert (reasons(replies), judging["spent"]["groups"]) == (["budget"] * 4 + ["scored"] * 12, 12)
