@@ -181,6 +181,8 @@ def _upgrade(engine: Engine, migrations: Path, newest: str) -> None:
         if is_postgres(engine):
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         current = read_revision(connection)
+        if current is None:  # a line for each step of a store without data would tell nobody anything
+            logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
         if current is None or current < newest:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")

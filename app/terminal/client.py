@@ -97,6 +97,12 @@ class GatewayClient:
         body = settings.model_dump(mode="json", exclude_unset=True)
         return Run.model_validate_json(await self.send_request("PUT", f"/runs/{name}", body))
 
+    async def change_run(self, name: str, changes: Mapping[str, object]) -> Run:
+        """Makes the run where there is none. What is fixed is sent as it is, since a PUT names all of it."""
+        stored = await self.fetch_run(name)
+        fixed = {} if stored is None else stored.model_dump(include={"seed", "strict", "options"}, exclude_unset=True)
+        return await self.put_run(name, RunSettings.model_validate({**fixed, **changes}))
+
     async def fetch_page(self, path: str, kind: type[_PageT], filters: Mapping[str, str] | None = None) -> _PageT:
         """A page of the viewer as data."""
         query = httpx.QueryParams({**(filters or {}), "format": "json"})
@@ -181,17 +187,17 @@ class GatewayClient:
             return await self.client.request(method, path, json=body, content=content)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unavailable(
-                f"cannot reach the gateway at {self._base} (set --url): {explain_connection(error)}"
+                f"cannot reach the gateway at {self.address} (set --url): {explain_connection(error)}"
             ) from error
 
     @property
-    def _base(self) -> str:
+    def address(self) -> str:
         return str(self.client.base_url).rstrip("/")
 
     def _take(self, reply: httpx.Response, path: str) -> bytes:
         if reply.is_success:
             return reply.content
-        words = f"{self._base}{path} returned {reply.status_code}: {describe_refusal(reply)}"
+        words = f"{self.address}{path} returned {reply.status_code}: {describe_refusal(reply)}"
         if reply.status_code >= 500 or reply.status_code in {408, 429}:
             raise Unavailable(words)
         raise _KINDS.get(reply.status_code, InvalidRequest)(words)

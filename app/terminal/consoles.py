@@ -57,12 +57,21 @@ errors = Console(stderr=True)
 
 
 @dataclass(frozen=True)
+class PageLink:
+    """A page that is worth opening, and what it shows."""
+
+    path: str
+    shows: str
+
+
+@dataclass(frozen=True)
 class DemoPart:
-    """What a feature adds to `atropos-envs demo`, by a function `add_to_demo` of its commands: what is printed, and
-    what stands in the JSON."""
+    """What a feature adds to `atropos-envs demo`, by a function `add_to_demo` of its commands: what is printed, what
+    stands in the JSON, and which pages show it."""
 
     printed: Sequence[RenderableType]
     data: Mapping[str, object]
+    links: Sequence[PageLink] = ()
 
 
 def output_console() -> Console:

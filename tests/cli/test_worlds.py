@@ -56,9 +56,9 @@ def test_what_cannot_be_read_is_not_told(tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text("world: broken\nevents:\n  - {id: rope, time: noon, text: It broke.}\n", encoding="utf-8")
     broken, absent = run("load", str(path)), run("load", str(tmp_path / "none.yaml"))
-    assert (broken[0], broken[2][:45], absent[0], "No such file" in absent[2]) == (
+    assert (broken[0], broken[2][:42], absent[0], "no such file" in absent[2]) == (
         2,
-        "broken.yaml, line 3: events.0.time: Input sho",
+        'broken.yaml, line 3: events.0.time: "noon"',
         2,
         True,
     )
@@ -77,5 +77,5 @@ def test_the_demo_shows_what_somebody_is_told(served: Served) -> None:
         0,
         {"Wednesday, before": True, "Friday": True, "Friday, loaded again": True, "what he cannot know": False},
     )
-    groups = httpx.get(f"{served.url}/groups?run=demo").json()["groups"]
+    groups = httpx.get(f"{served.url}/groups?run=demo&purpose=train").json()["groups"]
     assert {httpx.get(f"{served.url}/groups/{one['group_id']}").json()["reply"]["lag"] for one in groups} == {0}

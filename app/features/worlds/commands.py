@@ -24,6 +24,7 @@ from app.terminal.consoles import (
     AsJson,
     Bar,
     DemoPart,
+    PageLink,
     describe_error,
     output_console,
     print_json,
@@ -229,6 +230,7 @@ async def add_to_demo(gateway: GatewayClient) -> DemoPart:
             _build_retrieved_events_table(retrieved),
         ],
         data={"worlds": tuple(loaded), "retrieved": tuple(retrieved)},
+        links=[PageLink("/view/worlds/reedgate", "a world: what happened when, and who may know of it")],
     )
 
 

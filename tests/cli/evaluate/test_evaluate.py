@@ -16,6 +16,7 @@ from tests.support.gateways import Gateways
 from tests.support.packaged_arena import packaged_arena
 from tests.support.policy_server import MODEL, Speech, script
 from tests.support.serving import Served, serving
+from tests.support.tables import read_table
 
 RATES = [row % 5 for row in range(ROWS)]
 """Right answers of four, by row: two rows each have 0, 1, 2, 3 and 4."""
@@ -84,7 +85,7 @@ def _train(url: str) -> None:
 
 def _training(gateway: Served) -> dict[str, object]:
     """All that training sees."""
-    shown = ["/stats", "/stats?run=trained", "/view/stats", "/view/stats?env=gsm8k"]
+    shown = ["/stats", "/stats?run=trained"]
     shown += [f"/export?shape={shape}" for shape in ("rollouts", "sft&threshold=0.5", "dpo", "kto")]
     texts: dict[str, object] = {path: httpx.get(f"{gateway.url}{path}").raise_for_status().text for path in shown}
     page = httpx.get(f"{gateway.url}/groups?purpose=train").raise_for_status().json()
@@ -221,7 +222,7 @@ def test_unscored_is_never_zero(tmp_path: Path) -> None:
     speaks = script(lambda received, place: Speech(f"Aye, that I can tell you, {received.body['seed']}."))
     with serving(tmp_path, settings={**judge, **short, **own}) as gateway, serving_policy(speaks) as policy:
         given = ("--env", "npc_arena", "--tasks", "3", "--samples", "2", "--fail-under", "0")
-        done = evaluate(gateway.url, policy.url, tmp_path / "out", "--run", RUN_OF_MISTAKES, *given)
+        done = evaluate(gateway.url, policy.url, tmp_path / "out", *given)
     reasons, mean = {attempt.reason for attempt in done.attempts}, done.report.mean.value
     assert (done.exit_code, reasons, mean, "judge gone: 6 to 12 readings" in done.told) == (
         1,
@@ -237,7 +238,7 @@ def test_scenes_of_several_turns(gateway: Served, tmp_path: Path) -> None:
 
     given = ("--env", "npc_arena", "--params", '{"turns": "multi"}', "--tasks", "4", "--samples", "2")
     with serving_policy(script(speaks)) as policy:
-        done = evaluate(gateway.url, policy.url, tmp_path / "out", "--run", RUN_OF_MISTAKES, *given)
+        done = evaluate(gateway.url, policy.url, tmp_path / "out", *given)
         seeds = [one.body["seed"] for one in policy.received[1:]]
     turns = sum(attempt.turns for attempt in done.attempts)
     assert (done.exit_code, turns == len(seeds) == len(set(seeds)), turns > 8) == (0, True, True), done.told
@@ -246,7 +247,7 @@ def test_scenes_of_several_turns(gateway: Served, tmp_path: Path) -> None:
 def test_characters_that_are_held_out_of_training(gateway: Served, tmp_path: Path) -> None:
     with serving_policy(script(lambda received, place: Speech("Aye, that I can tell you."))) as policy:
         given = ("--env", "npc_arena", "--samples", "1")
-        done = evaluate(gateway.url, policy.url, tmp_path / "out", "--run", RUN_OF_MISTAKES, *given)
+        done = evaluate(gateway.url, policy.url, tmp_path / "out", *given)
     labels = {row.name: row.attempts for row in done.report.labels}
     own = Counter(attempt.label for attempt in done.attempts)
     cautions = [caution.code for caution in done.report.cautions]
@@ -255,16 +256,7 @@ def test_characters_that_are_held_out_of_training(gateway: Served, tmp_path: Pat
 
 
 RUN_OF_MISTAKES = "never-made"
-WRONG = {
-    "no environment": (("--env", "chess"), "the gateway has no environment 'chess'; available: blackjack,"),
-    "no gateway": (("--url", "http://127.0.0.1:9"), "cannot reach the gateway at http://127.0.0.1:9"),
-    "no policy": (("--policy", "http://127.0.0.1:9/v1"), "http://127.0.0.1:9/v1 does not answer"),
-    "no model": (("--model", "large"), "has no model 'large'; available: small"),
-    "no key": (("--api-key-env", "MY_KEY"), "--api-key-env: the environment variable MY_KEY is not set"),
-    "bad params": (("--env", "npc_arena", "--params", '{"turns": "many"}'), "params.turns"),
-    "bad extra": (("--extra", "[]"), "`--extra`: an empty list was given; wanted is a JSON object"),
-    "no other": (("--against", "nowhere"), "is not an evaluation folder"),
-}
+WRONG = read_table(__file__, "evaluate.yaml", dict[str, tuple[tuple[str, ...], str]])
 
 
 @pytest.mark.parametrize("wrong", WRONG)

@@ -29,7 +29,10 @@ from app.http.web.middleware import MiddlewareOptions, install_middleware
 from app.http.web.openapi import document_problems
 from app.http.web.problems import Problem
 from app.http.web.routes import JsonRoute
+from tests.support.tables import read_table
 from tests.support.tiers import examples
+
+TABLE = read_table(__file__, "problems.yaml", tuple[tuple[str, str, int, str], ...])
 
 MAX_BYTES = 200_000
 JSON = {"Content-Type": "application/json"}
@@ -259,16 +262,7 @@ def test_what_nobody_expected_is_a_500_without_internals(client: TestClient) -> 
     )
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status", "code"),
-    [
-        ("GET", "/nowhere", 404, "not_found"),
-        ("GET", "/envs/%ff%00/x", 404, "not_found"),
-        ("GET", "/envs/gsm8k/score", 405, "method_not_allowed"),
-        ("GET", "/envs/raise/conflict?count=NaN", 422, "invalid_request"),
-        ("GET", "/envs/raise/conflict?count=%ed%a0%80", 422, "invalid_request"),
-    ],
-)
+@pytest.mark.parametrize(("method", "path", "status", "code"), TABLE)
 def test_what_the_framework_refuses_is_a_problem_too(
     client: TestClient, method: str, path: str, status: int, code: str
 ) -> None:
