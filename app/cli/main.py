@@ -19,6 +19,7 @@ from typer._click.exceptions import MissingParameter, NoSuchOption, UsageError
 from typer.core import TyperCommand, TyperGroup
 
 from app.main.features import import_packages
+from app.terminal import ADVANCED
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,10 @@ COMMANDS: Final[Mapping[str, _CommandSource]] = MappingProxyType(
 )
 
 
+FIRST: Final = frozenset({"serve", "try", "demo", "evaluate", "compare", "process", "export", "envs", "sheets", "runs"})
+"""The commands that a newcomer needs. Help lists the others as advanced."""
+
+
 def list_commands() -> dict[str, _CommandSource]:
     """With those that features add, by name; a name of two words is of a command in a group."""
     sources = dict(COMMANDS)
@@ -88,7 +93,7 @@ class DeferredCommand(TyperCommand):
     """Stands for a command until it is called, or its own help or completion is asked for."""
 
     def __init__(self, name: str, source: _CommandSource) -> None:
-        super().__init__(name, help=source.help)
+        super().__init__(name, help=source.help, rich_help_panel=None if name in FIRST else ADVANCED)
         self._source = source
 
     def load(self) -> TyperCommand | TyperGroup:

@@ -19,7 +19,6 @@ from app.cli.evaluate.session import EvaluationSession, TokenOptions
 from app.cli.policies import (
     CONNECTIONS,
     COST_AND_CHECKS,
-    SAMPLING,
     TASKS,
     CheckTokens,
     Concurrency,
@@ -46,6 +45,7 @@ from app.evaluation.comparison import Comparison, Difference, compare_evaluation
 from app.evaluation.report import EvaluationReport, MeanEstimate
 from app.inference.policies import SamplingParameters
 from app.inference.tokens import LocalTokenizer
+from app.terminal import ADVANCED
 from app.terminal.client import find_gateway_url, read_policy_key
 from app.terminal.completion import complete_environment, complete_run
 from app.terminal.consoles import (
@@ -87,10 +87,6 @@ def evaluate(
         str, typer.Option(help="Run name to store results under.", rich_help_panel=TASKS, autocompletion=complete_run)
     ] = "evaluation",
     step: PolicyStep = None,
-    seed: Annotated[
-        int,
-        typer.Option(min=0, max=2**53 - 1, help="Seed for task order, sampling and bootstrap.", rich_help_panel=TASKS),
-    ] = 0,
     pass_at: Annotated[
         float, typer.Option(min=0, max=1, help="Minimum reward that counts as a pass.", rich_help_panel=TASKS)
     ] = 1.0,
@@ -101,19 +97,25 @@ def evaluate(
     ] = None,
     max_tokens: MaxTokens = 1_024,
     temperature: Temperature = 1.0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            min=0, max=2**53 - 1, help="Seed for task order, sampling and bootstrap.", rich_help_panel=ADVANCED
+        ),
+    ] = 0,
     top_p: TopP = None,
     extra: ExtraFields = "{}",
     concurrency: Concurrency = 32,
     patience: Annotated[
-        float, typer.Option(min=0, help="Seconds to keep retrying a failing server.", rich_help_panel=SAMPLING)
+        float, typer.Option(min=0, help="Seconds to keep retrying a failing server.", rich_help_panel=ADVANCED)
     ] = 600.0,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="tokenizer.json file for the token estimate.", rich_help_panel=COST_AND_CHECKS)
+        Path | None, typer.Option(help="tokenizer.json file for the token estimate.", rich_help_panel=ADVANCED)
     ] = None,
     keep_tokens: Annotated[
         bool,
         typer.Option(
-            "--keep-tokens", help="Write the server's token ids of each turn to tokens.jsonl.", rich_help_panel=SAMPLING
+            "--keep-tokens", help="Write the server's token ids of each turn to tokens.jsonl.", rich_help_panel=ADVANCED
         ),
     ] = False,
     store_tokens: StoreTokens = False,
