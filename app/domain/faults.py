@@ -504,8 +504,10 @@ def find_yaml_line(error: Exception) -> int | None:
 
 _YAML_WORDS: Final = (
     (r"mapping values are not allowed", "a text that holds ': ' must be in quotes, as in key: \"text: more text\""),
-    (r"\\t|'\t'", "indent with spaces, not with a tab"),
-    (r"cannot start any token", "a text must not start with this character unless it is in quotes"),
+    (
+        r"cannot start any token",
+        "a line must not begin with a tab, nor a text with this character unless it is in quotes",
+    ),
     (r"unexpected end of stream|quoted scalar", "a quote is not closed"),
     (r"',' or|flow (?:node|sequence|mapping)|node content", "a [ or { is not closed, or an entry in it is missing"),
     (r"expected ':'", "a key has no ': ' behind it"),
