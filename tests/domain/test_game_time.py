@@ -29,7 +29,9 @@ def test_a_time_is_kept_in_utc(written: str, read: datetime) -> None:
     assert (time, time.utcoffset()) == (read, UTC.utcoffset(None))
 
 
-@pytest.mark.parametrize(("written", "complaint"), [*TABLES.refused, (NINE.replace(tzinfo=None), "say its time zone")])
+@pytest.mark.parametrize(
+    ("written", "complaint"), [*TABLES.refused, (NINE.replace(tzinfo=None), "the time zone is missing")]
+)
 def test_what_is_no_time_is_told_why(written: object, complaint: str) -> None:
     with pytest.raises(ValidationError, match=complaint):
         TIME.validate_python(written)

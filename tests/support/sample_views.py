@@ -10,9 +10,7 @@ import yaml
 from fastapi import FastAPI
 from pydantic import JsonValue, TypeAdapter
 
-from app.domain.access import KeyBounds
 from app.domain.groups import (
-    CriterionMean,
     FoundGroups,
     Group,
     GroupDetail,
@@ -20,8 +18,6 @@ from app.domain.groups import (
     GroupSummary,
     Rollout,
     Scoring,
-    StatisticsBreakdown,
-    StatisticsRow,
     StoredScores,
     TaskPrompt,
     TaskRecord,
@@ -42,6 +38,7 @@ from tests.support.sample_texts import HOSTILE, HOSTILE_JSON, SHEET
 
 Word = str | None
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+LATER = NOON + timedelta(days=9)
 
 _SAMPLES: dict[str, Any] = yaml.load(
     Path(__file__).with_name("sample_views.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
@@ -285,26 +282,6 @@ class MemoryViews(GroupViews):
     async def count_uncounted(self) -> int:
         return self.uncounted
 
-    async def get_statistics(
-        self,
-        environment: Word,
-        run: Word,
-        *,
-        by: StatisticsBreakdown | None = None,
-        judge: Word = None,
-        bounds: KeyBounds = KeyBounds(),  # noqa: B008  # frozen
-    ) -> list[StatisticsRow]:
-        counts = {"groups": 1200, "low_signal": 300, "scored": 9300, "unscored": 3, "pending": 0}
-        means = {"mean_reward": 0.53, "mean_absolute": 0.57}
-        place = {"environment": "npc_arena", "run": "night-watch", "step": 121, **means}
-        who = {"label": "hob<b>" if by == "label" else None, "judge": "ann" if by == "judge" else None}
-        told = (("in_character", 0.58, 9300), ("voice", 0.24, 9120))
-        criteria = tuple(CriterionMean(name=name, mean=mean, count=count) for name, mean, count in told)
-        row = StatisticsRow.model_validate({**place, **who, **counts, "criteria": criteria})
-        changed = {"environment": "gsm8k", "run": None, "step": None, "unscored": 0, "criteria": ()}
-        other = row.model_copy(update=changed)
-        return [each for each in (row, other) if environment in (None, each.environment) and run in (None, each.run)]
-
     async def find_outlines(self, where: GroupFilter) -> FoundOutlines:
         found = await self.find_groups(where)
         outlines = (
@@ -323,7 +300,9 @@ ENVIRONMENTS = ("gsm8k", "npc_arena", "rlaif")
 
 def viewer_app(details: Sequence[GroupDetail], *, find_rubric: FindRubric = find_no_rubric) -> FastAPI:
     app, views = FastAPI(docs_url=None, redoc_url=None), MemoryViews(details)
-    app.include_router(create_viewer_router(views, ENVIRONMENTS, lambda: JUDGES, find_rubric=find_rubric))
+    app.include_router(
+        create_viewer_router(views, ENVIRONMENTS, lambda: JUDGES, find_rubric=find_rubric, clock=lambda: LATER)
+    )
     install_docs(app)
     install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True)))
     return app
