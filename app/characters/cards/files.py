@@ -25,6 +25,7 @@ from pydantic import JsonValue
 from app.characters.archives import DamagedArchive, ZipReader
 from app.characters.cards.formats import parse_card
 from app.domain.errors import GatewayError, InvalidRequest, TooLarge
+from app.domain.faults import explain_json_error
 from app.domain.values import MAX_JSON_DEPTH, is_encodable
 
 # JSON as people and tools write it: what is no JSON is read where it can mean one thing only
@@ -94,7 +95,7 @@ def _parse_json(content: bytes, name: str) -> tuple[JsonValue, tuple[str, ...]]:
     try:
         value = _load_any(text, mender)
     except json.JSONDecodeError as error:
-        raise InvalidRequest(f"{name}: not JSON: {error.msg} in line {error.lineno}") from None
+        raise InvalidRequest(f"{name}: not JSON: {explain_json_error(error)}") from None
     except RecursionError:
         raise InvalidRequest(f"{name}: nested deeper than {MAX_JSON_DEPTH} levels") from None
     return mender.mend(value), tuple(mender.said)

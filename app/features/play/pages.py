@@ -110,7 +110,7 @@ def _read_form(sent: FormFields) -> _TalkForm:
         if said and said[-1].role == "user" and going_on:
             said = (*said, ConversationTurn(role="assistant", content=going_on))
     except ValidationError as error:
-        raise build_refusal(error, None, "conversation") from None
+        raise build_refusal(error) from None
     return replace(form, conversation=said, replies=replies)
 
 

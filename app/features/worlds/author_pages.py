@@ -22,6 +22,7 @@ from app.characters.schema import CharacterCard
 from app.characters.sheet_checks import SheetFinding
 from app.domain.access import KeyBounds
 from app.domain.errors import InvalidRequest, NotFound, RequestRefused
+from app.domain.faults import explain_faults
 from app.domain.values import digest_of_model
 from app.domain.worlds import DocumentKind, EarlierText, Event, EventId, Lorebook
 from app.features.worlds.pages import NAME, VISIBLE_CHARACTERS, Short, WorldPages, find_world, parse_name, parse_time
@@ -173,7 +174,7 @@ def _explain_fault(fault: ErrorDetails) -> str:
         return f"At most {most} characters."
     if fault["type"] == "too_long":
         return f"At most {most} names."
-    return _MISSING.get(str(fault["loc"][0]), fault["msg"])
+    return _MISSING.get(str(fault["loc"][0])) or explain_faults([fault])[0].words
 
 
 @dataclass(frozen=True)
