@@ -50,7 +50,7 @@ from app.terminal.consoles import (
 )
 
 _LEFT_OUT: Final = {
-    "blackjack": "the cards decide, so that no curve would rise",
+    "blackjack": "many hands have no winning play that the policy could copy",
     "rlaif": "the offline judge cannot tell whether a reply fits a preference",
 }
 _FLAGSHIP: Final = NpcArena.name
@@ -115,6 +115,7 @@ class DemoResults(Frozen, extra="allow"):
     planted: str
     """The alarm that is meant to be there; empty where the run is too short for one."""
     alarms: tuple[str, ...]
+    """Those that run health raised, as the page of the run tells them."""
     worth_opening: dict[str, str]
     """What there is to see, by address."""
 
@@ -438,8 +439,6 @@ _NO_ANSWER = "I would rather not commit myself to an answer."
 _NOTHING_TO_CALL = "All done."
 _MARKS = ".,;:!?'\""
 _NUMBER = re.compile(r"\d+")
-
-
 _THOUGHTS = (
     "Let me read that once more before I answer, so that nothing of it is missed.",
     "First what is asked, then what I know, and only then the answer.",

@@ -76,8 +76,8 @@ _LIMIT: Final = 5.2
 """Standard errors from which a departure from level and trend is an alarm: set by simulation (`docs/results.md`)
 so that twenty quiet runs of 5,000 groups give at most one over all series."""
 _LENGTH_LIMIT: Final = 6.5
-"""Of the length. Its values lie close to a normal distribution, so that 4.8 would do for quiet runs; but the policy of
-the demo, which learns from one step to the next to write more, reaches 5.9."""
+"""Of the length. Its values lie close to a normal distribution, so that 4.8 would do for quiet runs; but a
+policy that learned from one step to the next to write more reached 5.9."""
 
 
 @dataclass(frozen=True)
