@@ -103,6 +103,21 @@ def test_a_card_is_found_by_how_its_file_begins(content: bytes, expected: CardFi
             ["it is JSON5 and no JSON"],
         ),
         (b'{"a": "no // comment, [1,]", b: 1}', {"a": "no // comment, [1,]", "b": 1}, ["it is JSON5 and no JSON"]),
+        (
+            r"""{"a": "it\'s \v\q, \
+not \\", größe: 'a \
+"b" \\', имя: "\u00e9\n", $_1: 1}""".encode(),
+            {"a": "it's \x0bq, not \\", "größe": 'a "b" \\', "имя": "é\n", "$_1": 1},
+            ["it is JSON5 and no JSON"],
+        ),
+        (
+            b"{a: [-Infinity, +Infinity, -NaN]}",
+            {"a": [None, None, None]},
+            [
+                *(f"{name} is not a number and is read as null" for name in ("-Infinity", "Infinity", "NaN")),
+                "it is JSON5 and no JSON",
+            ],
+        ),
     ],
 )
 def test_json_that_can_mean_one_thing_is_read_and_said(text: bytes, value: JsonValue, mended: list[str]) -> None:
@@ -126,6 +141,7 @@ def test_what_is_nested_too_deep_is_left_out() -> None:
         (b"[" * 100_000, "nested deeper than 32 levels"),
         (b"{a:" + b"[" * 5000, "nested deeper than 32 levels"),
         (b"{a: 1.2.3}", "not JSON: Expecting property name"),
+        (rb"""{a: 'b\'}""", "not JSON: Expecting property name"),
         (b'{"a": "' + b"x" * MAX_JSON_BYTES + b'"}', f"more than {MAX_JSON_BYTES} bytes of JSON"),
     ],
 )
