@@ -518,9 +518,9 @@ class _StreamEnds:
 def _read_whole(body: bytes) -> dict[str, object]:
     value = read_json(body)
     first = value[0] if isinstance(value, list) and value else value
-    if isinstance(first, dict) and tells_error(first):
+    if isinstance(first, dict) and find_error(first) is not None:
         return first
-    whole = normalize_answer(first, "delta") if isinstance(first, dict) else {}
-    if not whole.get("choices"):
+    whole = normalize_answer(first, "message") if isinstance(first, dict) else {}
+    if not holds_messages(whole):
         raise NoReply("broken", "the server did not return a chat completion")
-    return whole
+    return normalize_answer(whole, "delta")
