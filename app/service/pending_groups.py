@@ -290,9 +290,11 @@ class GroupAssembler:
             slot = await self._task_cache.write_with_tasks(
                 [arrival.group.task_id], lambda: self._parts.assign_slot(arrival, self._rules.windows, asked)
             )
-        except BaseException:
+        except BaseException as error:
             if not arrival.names_group:
                 self._holders.dismiss(_build_sample_key(arrival))
+            if isinstance(error, NoRoom):
+                await self._begin(error.begun)
             raise
         if slot.holder:
             self._holders.hold(slot, _build_sample_key(arrival))

@@ -188,11 +188,13 @@ class JudgingGrant:
 
 
 class NoRoom(Exception):
-    """A quota of the key has no room for a sample, which got no place then."""
+    """A quota of the key has no room for a sample, which got no place then. `begun`: the groups that its arrival closed
+    all the same, since their time was over."""
 
-    def __init__(self, use: QuotaUse) -> None:
+    def __init__(self, use: QuotaUse, begun: tuple[Group, ...] = ()) -> None:
         super().__init__(use.describe())
         self.use = use
+        self.begun = begun
 
 
 # The ledger: what each account has spent, and what is reserved on it.
