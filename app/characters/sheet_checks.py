@@ -6,10 +6,11 @@ nobody, and gaps that leave judges to guess. Sheets may come from strangers, so 
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -18,6 +19,7 @@ from app.characters.lorebooks import count_words, mentions, normalise_spelling, 
 from app.characters.scenes import SceneKind, SceneSet
 from app.characters.schema import CharacterSheet, Language, build_policy_view
 from app.domain.errors import GatewayError
+from app.domain.faults import Fault, describe_os_error, explain_faults
 from app.domain.values import Frozen, Name, suggest
 
 Level = Literal["error", "warning"]
@@ -69,7 +71,8 @@ def read_source(path: Path) -> SheetSource | list[SheetFinding]:
     try:
         text = read_text(path)
     except (GatewayError, OSError) as error:
-        return [SheetFinding(file=str(path), line=0, field="", level="error", message=str(error))]
+        words = describe_os_error(error) if isinstance(error, OSError) else error.detail
+        return [SheetFinding(file=str(path), line=0, field="", level="error", message=words)]
     return build_source(path, text)
 
 
@@ -87,29 +90,79 @@ def build_source(path: Path, text: str) -> SheetSource | list[SheetFinding]:
 
 def parse_findable(path: Path, text: str, model: type[_ModelT]) -> tuple[YamlDocument, _ModelT] | list[SheetFinding]:
     """The first _MOST_FINDINGS faults, with line and field, or the model and where its parts stand."""
+    document = _parse_findable_document(path, text)
+    return document if isinstance(document, list) else _validate_findable(path, document, model)
+
+
+def parse_with_numbers(
+    path: Path, text: str, model: type[_ModelT]
+) -> tuple[YamlDocument, _ModelT, list[SheetFinding]] | list[SheetFinding]:
+    """As `parse_findable`, but a number where a text is wanted is that text, as it is written, and a warning."""
+    document = _parse_findable_document(path, text)
+    if isinstance(document, list):
+        return document
+    read = _validate_findable(path, document, model)
+    if not isinstance(read, list):
+        return *read, []
+    texts = _find_numbers_as_texts(document, model)
+    value = deepcopy(document.value)
+    for at, spelling in texts:
+        _replace_value(value, at, spelling)
+    read = _validate_findable(path, replace(document, value=value), model)
+    if isinstance(read, list):
+        return read
+    notes = [
+        SheetFinding(
+            file=str(path),
+            line=document.find_line(at),
+            field=".".join(map(str, at)),
+            level="warning",
+            message=f'{spelling} is read as the text "{spelling}"',
+        )
+        for at, spelling in texts
+    ]
+    return *read, notes
+
+
+def _find_numbers_as_texts(document: YamlDocument, model: type[BaseModel]) -> list[tuple[FieldPath, str]]:
     try:
-        document = parse_document(text, path.name)
+        model.model_validate(document.value)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False)
+        places = [one["loc"] for one in faults if one["type"] == "string_type" and type(one["input"]) in (int, float)]
+        spelled = [(at, document.find_spelling(at)) for at in places[:_MOST_FINDINGS]]
+        return [(at, spelling) for at, spelling in spelled if spelling is not None]
+    return []
+
+
+def _replace_value(value: Any, at: FieldPath, spelling: str) -> None:
+    for step in at[:-1]:
+        value = value[step]
+    value[at[-1]] = spelling
+
+
+def _parse_findable_document(path: Path, text: str) -> YamlDocument | list[SheetFinding]:
+    try:
+        return parse_document(text, path.name)
     except BrokenYaml as error:
-        message = error.detail.removeprefix(f"{path.name}: ")
+        message = error.detail.removeprefix(f"{path.name}: ").removeprefix(f"line {error.line}: ")
         return [SheetFinding(file=str(path), line=error.line or 0, field="", level="error", message=message)]
+
+
+def _validate_findable(
+    path: Path, document: YamlDocument, model: type[_ModelT]
+) -> tuple[YamlDocument, _ModelT] | list[SheetFinding]:
     try:
         return document, model.model_validate(document.value)
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_context=False, include_input=False)
-        findings = [
-            _build_schema_finding(str(path), document, one["loc"], one["msg"]) for one in faults[:_MOST_FINDINGS]
-        ]
-        return _cut_findings(findings, error.error_count())
+        faults = explain_faults(error, model)
+        findings = [_build_schema_finding(str(path), document, fault) for fault in faults[:_MOST_FINDINGS]]
+        return _cut_findings(findings, len(faults))
 
 
-def _build_schema_finding(name: str, document: YamlDocument, at: FieldPath, message: str) -> SheetFinding:
-    text = message.removeprefix("Value error, ")
+def _build_schema_finding(name: str, document: YamlDocument, fault: Fault) -> SheetFinding:
     return SheetFinding(
-        file=name,
-        line=document.find_line(at),
-        field=".".join(map(str, at)),
-        level="error",
-        message=" ".join(text.split()),
+        file=name, line=document.find_line(fault.path), field=fault.dotted, level="error", message=fault.words
     )
 
 

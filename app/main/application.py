@@ -262,16 +262,16 @@ def _create_viewer(
     roster = partial(list_judges, gateway.catalogue, gateway.panels)
     environments = partial(list_environments, gateway.catalogue, gateway.panels)
     added = _join_viewer_parts([one.viewer for one in parts])
-    runs = RunPages(gateway.runs, gateway.views, clock, partial(list_judge_models, gateway.panels), added)
+    names = tuple(gateway.catalogue.classes)
+    runs = RunPages(gateway.runs, gateway.views, clock, partial(list_judge_models, gateway.panels), added, names)
 
     def get_isolation() -> Isolation | None:
         return gateway.catalogue.isolation
 
     return create_viewer_router(
         gateway.views,
-        tuple(gateway.catalogue.classes),
+        names,
         judges=roster,
-        find_cost=gateway.runs.find_cost,
         find_rubric=gateway.rubrics.find,
         home=HomePages(gateway.views, roster, environments, get_isolation, free_bytes, runs),
         sections=(
@@ -284,6 +284,7 @@ def _create_viewer(
         parts=added,
         menu=[entry for one in parts for entry in one.menu],
         templates=[one.templates for one in features if one.templates is not None],
+        clock=clock,
     )
 
 
@@ -395,6 +396,7 @@ def _add_record_routes(service: FastAPI, gateway: Gateway) -> None:
         task_cache=gateway.task_cache,
         scoring=gateway.scoring,
         checks=gateway.bounds,
+        runs=gateway.runs,
     )
     _add_routes(service, records_router)
     _add_routes(service, create_rescoring_router(gateway.rescorer))

@@ -488,11 +488,6 @@ class RunRegistry:
                 field="run",
             )
 
-    async def find_cost(self, name: str) -> RunCost | None:
-        """None when there is no such run."""
-        run = await self._runs.get(name)
-        return None if run is None else await self._compute_cost(run)
-
     async def _compute_cost(self, run: Run) -> RunCost:
         return build_run_cost(await self._runs.get_ledger(run.name), run.budget_usd)
 

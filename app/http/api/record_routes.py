@@ -100,6 +100,7 @@ def create_records_router(
     task_cache: TaskCache,
     scoring: ScoringService,
     checks: BoundsCheck,
+    runs: RunRegistry,
 ) -> APIRouter:
     router = APIRouter(tags=["records"], route_class=ApiRoute)
     refusals = document_problems(401, 404, 422, 503)
@@ -155,6 +156,8 @@ def create_records_router(
             Name | None, Query(description="Only groups that this judge scored. Not with another `by` than `judge`.")
         ] = None,
     ) -> StatisticsView:
+        if run is not None and bounds.allows_run(run):  # of another run nobody is told whether there is one
+            await runs.require(run, "query.run")
         labelled = _find_labelled(catalogue, by, judge)
         breakdown = _choose_breakdown(by, judge, bool(labelled))
         uncounted = await views.count_uncounted()
