@@ -13,6 +13,7 @@ from pydantic import JsonValue, ValidationError
 
 from app.domain.tasks import FunctionCall, Message, ToolCall
 from app.domain.values import Frozen
+from app.inference.connection import NoReply
 from app.inference.wire import (
     ChatCompletion,
     SampledMessage,
@@ -232,6 +233,12 @@ def test_a_delta_that_cannot_be_read_is_passed_over() -> None:
         [{"delta": {}}],
         [{"delta": {"content": ""}, "finish_reason": "stop"}],
     ]
+
+
+@pytest.mark.parametrize("message", [b"5", b'{"content": 5}', b'{"content": [{"refusal": "No."}]}'])
+def test_a_whole_answer_that_cannot_be_read_is_no_empty_stream(message: bytes) -> None:
+    with pytest.raises(NoReply, match="did not return a chat completion"):
+        asyncio.run(take_events([b'{"choices": [{"message": %s, "finish_reason": "stop"}]}' % message]))
 
 
 def test_a_long_line_is_searched_once() -> None:

@@ -85,6 +85,21 @@ JSON = read_table(__file__, "json.yaml", tuple[tuple[str, JsonValue, list[str]],
         *((text.encode("latin-1"), *more) for text, *more in JSON),
         (b'{"a": ' + b"9" * 5000 + b"}", {"a": None}, ["a number of many digits is not a number and is read as null"]),
         ('{"a": "é"}'.encode("utf-16"), {"a": "é"}, []),
+        (
+            r"""{"a": "it\'s \v\q, \
+ not \\", größe: 'a \
+ "b" \\', имя: "\u00e9\n", $_1: 1}""".encode(),
+            {"a": "it's \x0bq, not \\", "größe": 'a "b" \\', "имя": "é\n", "$_1": 1},
+            ["it is JSON5 and no JSON"],
+        ),
+        (
+            b"{a: [-Infinity, +Infinity, -NaN]}",
+            {"a": [None, None, None]},
+            [
+                *(f"{name} is not a number and is read as null" for name in ("-Infinity", "Infinity", "NaN")),
+                "it is JSON5 and no JSON",
+            ],
+        ),
     ],
 )
 def test_json_that_can_mean_one_thing_is_read_and_said(text: bytes, value: JsonValue, mended: list[str]) -> None:
@@ -108,6 +123,7 @@ def test_what_is_nested_too_deep_is_left_out() -> None:
         (b"[" * 100_000, "nested deeper than 32 levels"),
         (b"{a:" + b"[" * 5000, "nested deeper than 32 levels"),
         (b"{a: 1.2.3}", "not JSON: line 1, column 2"),
+        (rb"""{a: 'b\'}""", "not JSON: line 1, column"),
         (b'{"a": "' + b"x" * MAX_JSON_BYTES + b'"}', f"more than {MAX_JSON_BYTES} bytes of JSON"),
     ],
 )
