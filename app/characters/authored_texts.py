@@ -36,6 +36,7 @@ from app.characters.sheet_checks import (
 )
 from app.domain.authored_files import SCENE_FILES
 from app.domain.errors import InvalidRequest, RequestRefused, TooLarge, Unavailable, WorkerFailed, WorkExceeded
+from app.domain.faults import explain_faults
 from app.domain.tasks import Limits
 from app.domain.values import FiniteJson, Frozen, estimate_tokens
 from app.domain.worlds import Event, Lorebook
@@ -223,15 +224,15 @@ def read_card(content: str, name: str | None) -> JsonValue:
 
 
 class BookFault(Frozen):
-    """As pydantic and FastAPI have them."""
+    """As FastAPI has them."""
 
-    type: str
+    type: str = "value"
     loc: tuple[str | int, ...]
     msg: str
 
 
 class ReadBook(Frozen):
-    """`faults` is what pydantic says of an invalid book of ours."""
+    """`faults` is what is wrong with a book of ours."""
 
     book: str = ""
     """JSON."""
@@ -257,9 +258,8 @@ def parse_book(given: str) -> JsonValue:
         require_few_entries(value)
         book, report = _read_foreign_book(value) if is_foreign_book(value) else (Lorebook.model_validate(value), None)
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False, include_context=False)
-        listed = [{**one, "loc": ["body", *one["loc"]]} for one in faults[:_MOST_FAULTS]]
-        return cast(JsonValue, {"faults": listed})
+        faults = explain_faults(error, Lorebook, base=("body",))[:_MOST_FAULTS]
+        return cast(JsonValue, {"faults": [{"loc": list(fault.location), "msg": fault.words} for fault in faults]})
     refuse_unusable(book)
     said = None if report is None else report.model_dump(mode="json")
     return {"book": book.model_dump_json(exclude_unset=True), "report": said}

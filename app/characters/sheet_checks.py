@@ -19,6 +19,7 @@ from app.characters.lorebooks import count_words, mentions, normalise_spelling, 
 from app.characters.scenes import SceneKind, SceneSet
 from app.characters.schema import CharacterSheet, Language, build_policy_view
 from app.domain.errors import GatewayError
+from app.domain.faults import Fault, describe_os_error, explain_faults
 from app.domain.values import Frozen, Name, suggest
 
 Level = Literal["error", "warning"]
@@ -70,7 +71,8 @@ def read_source(path: Path) -> SheetSource | list[SheetFinding]:
     try:
         text = read_text(path)
     except (GatewayError, OSError) as error:
-        return [SheetFinding(file=str(path), line=0, field="", level="error", message=str(error))]
+        words = describe_os_error(error) if isinstance(error, OSError) else error.detail
+        return [SheetFinding(file=str(path), line=0, field="", level="error", message=words)]
     return build_source(path, text)
 
 
@@ -153,21 +155,14 @@ def _validate_findable(
     try:
         return document, model.model_validate(document.value)
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_context=False, include_input=False)
-        findings = [
-            _build_schema_finding(str(path), document, one["loc"], one["msg"]) for one in faults[:_MOST_FINDINGS]
-        ]
-        return _cut_findings(findings, error.error_count())
+        faults = explain_faults(error, model)
+        findings = [_build_schema_finding(str(path), document, fault) for fault in faults[:_MOST_FINDINGS]]
+        return _cut_findings(findings, len(faults))
 
 
-def _build_schema_finding(name: str, document: YamlDocument, at: FieldPath, message: str) -> SheetFinding:
-    text = message.removeprefix("Value error, ")
+def _build_schema_finding(name: str, document: YamlDocument, fault: Fault) -> SheetFinding:
     return SheetFinding(
-        file=name,
-        line=document.find_line(at),
-        field=".".join(map(str, at)),
-        level="error",
-        message=" ".join(text.split()),
+        file=name, line=document.find_line(fault.path), field=fault.dotted, level="error", message=fault.words
     )
 
 

@@ -41,7 +41,7 @@ from app.main.components import build_panels
 from app.ports.environment import Environment, NoPrograms, NoWorkers
 from app.ports.judges import Panels
 from app.service.judging import score_completions
-from app.service.runs import RunReport, RunSettings
+from app.service.runs import RunReport
 from app.settings import Settings, read_settings
 from app.terminal.client import (
     ApiKey,
@@ -419,11 +419,8 @@ def set_run(
 
 
 async def _set_run(url: str, api_key: str, name: str, changes: Mapping[str, object]) -> Run:
-    """What is fixed is sent as it is, since a PUT names all of it."""
     async with open_gateway(url, api_key) as gateway:
-        stored = await gateway.fetch_run(name)
-        fixed = {} if stored is None else stored.model_dump(include={"seed", "strict", "options"}, exclude_unset=True)
-        return await gateway.put_run(name, RunSettings.model_validate({**fixed, **changes}))
+        return await gateway.change_run(name, changes)
 
 
 async def measure_replies(gateway: GatewayClient, env: str, run: str) -> float:

@@ -378,6 +378,14 @@ Z_99: Final = 2.5758293035489004
 """Two-sided 99 % quantile, for where many figures are looked at."""
 
 
+def compute_t_95(freedom: int) -> float:
+    """The same of Student's t, by its Cornish-Fisher expansion (Abramowitz and Stegun, 26.7.5); for some degrees of
+    freedom, not one."""
+    z = Z_95
+    t = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    return t + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
+
+
 class Estimated(Protocol):
     """A figure with its interval; null where nothing was measured."""
 

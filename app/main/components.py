@@ -38,6 +38,7 @@ from app.domain.access import compute_key_digest, generate_key, name_narrowed
 from app.domain.authored_files import SCENE_FILES
 from app.domain.budgets import BudgetConfig
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest, UserError
+from app.domain.faults import explain_faults, explain_os_error
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Message
 from app.domain.values import Split, suggest
@@ -193,7 +194,7 @@ def read_server_key(settings: Settings, where: str, server: ServerSettings) -> S
         try:
             return KeyFile(server.api_key_file)
         except OSError as error:
-            words = error.strerror or type(error).__name__
+            words = explain_os_error(error)
         except ValueError as error:
             words = "it holds no text" if isinstance(error, UnicodeError) else f"it {error}"
         raise UserError(f"{where}.api_key_file names {server.api_key_file}, which cannot be used: {words}")
@@ -532,8 +533,7 @@ class ServedCharacters:
         try:
             draft = await self._build_draft(file, text, scene, character)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            raise InvalidRequest(str(first["msg"]), field="text") from None
+            raise InvalidRequest(explain_faults(error, NpcArenaDraft)[0].sentence, field="text") from None
         read = await arena.read_draft(draft, self.workers)
         return (await run_in_turn("authors", arena.draft, read)).task.messages
 

@@ -15,6 +15,7 @@ from app.characters.sheet_checks import SheetCheckContext, build_check_context, 
 from app.cli.main import cli
 from app.toolkit.templates import find_packaged_folder
 from tests.support.packaged_arena import packaged_arena
+from tests.support.tables import read_table
 
 TEXT = (find_packaged_folder("character_sheets") / "hob_tarrant.yaml").read_text(encoding="utf-8")
 OTHERS = [sheet for sheet in packaged_arena().sheets if sheet.id != "hob_tarrant"]
@@ -40,25 +41,10 @@ def test_what_ships_is_without_fault() -> None:
     assert (ran.exit_code, "0 errors, 0 warnings" in ran.output) == (0, True), ran.output
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "place", "field", "says"),
-    [
-        ("schema_version: 1", "schema_version: 2", "schema_version", "meta.schema_version", "reads up to 1"),
-        ("  max_words: 40", "  max_words: many", "  max_words: ", "output.max_words", "valid integer"),
-        ("  name: Hob Tarrant\n", "", "identity:", "identity.name", "Field required"),
-        (
-            "    - player: Is it safe",
-            "    - player: [1]\n      x: Is it",
-            "player: [1]",
-            "voice.examples.1.player",
-            "str",
-        ),
-        ("  id: hob_tarrant", "  id: hob", "  id: hob", "meta.id", "the file name says 'hob_tarrant'"),
-        ("  stance: good", "  stance: [good", "", "", "expected"),
-        ("core:\n", "core: &core\n", "core: &core", "", "anchors"),
-        ("  stance: good", "  stance: good\n  stance: good", "", "", "repeated"),
-    ],
-)
+TABLES = read_table(__file__, "broken_sheets.yaml", tuple[tuple[str, str, str, str, str], ...])
+
+
+@pytest.mark.parametrize(("old", "new", "place", "field", "says"), TABLES)
 def test_a_broken_sheet_is_told_with_its_line(
     tmp_path: Path, old: str, new: str, place: str, field: str, says: str
 ) -> None:

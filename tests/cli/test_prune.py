@@ -17,6 +17,9 @@ from app.store.database import open_writer
 from app.store.tables import groups
 from tests.support.commands import Ended, ended
 from tests.support.store_cases import START, group, opened, record
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "prune.yaml", tuple[tuple[tuple[str, ...], str], ...])
 
 
 def give_tokens(group: Group) -> Group:
@@ -108,20 +111,7 @@ def test_it_asks_and_takes_no_for_an_answer(url: str) -> None:
     assert (done.returncode, len(read_groups(url))) == (1, 31)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ((), "say what may go: --older-than 30d, --run NAME or --to-size 50GB"),
-        (("--older-than", "soon"), "--older-than must be a number with h, d or w, such as 30d: 'soon'"),
-        (("--to-size", "-1"), "--to-size must be a number of bytes, KB, MB, GB or TB, such as 50GB: '-1'"),
-        (("--keep", "tokens=digest"), "--keep must be texts: scores and texts stay, and digests of the rest"),
-        (
-            ("--keep", "texts", "--purpose", "eval"),
-            "--keep goes with --older-than and --run alone",
-        ),
-        (("--run", "one", "--purpose", "fun"), "purposes.0: Input should be 'train' or 'eval'"),
-    ],
-)
+@pytest.mark.parametrize(("options", "said"), TABLE)
 def test_what_cannot_be_meant_is_refused(url: str, options: tuple[str, ...], said: str) -> None:
     done = ended("prune", *options, "--yes")
     assert (done.returncode, done.stderr.startswith(said), len(read_groups(url))) == (2, True, 31)

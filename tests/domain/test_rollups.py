@@ -1,6 +1,17 @@
 """A rollup stays small, whatever tasks and rubrics name, and loses nothing."""
 
-from app.domain.rollups import MOST_NAMES, MeasureMap, add_measures, list_criteria, merge_measures, negate
+import pytest
+
+from app.domain.rollups import (
+    MOST_NAMES,
+    MeasureMap,
+    add_measures,
+    add_up,
+    compute_spread,
+    list_criteria,
+    merge_measures,
+    negate,
+)
 from app.domain.scores import Criterion, Score
 from tests.support.store_cases import group
 
@@ -22,4 +33,19 @@ def test_a_rollup_holds_few_names_and_gives_back_what_is_taken_away() -> None:
     longest = max(map(len, kept))
     for number in range(GROUPS):
         kept = add_measures(kept, negate(name_criterion(number)))
-    assert (max(sizes), total, longest < 220, kept) == (MOST_NAMES + 1, [2 * GROUPS, GROUPS << 60], True, {})
+    assert (max(sizes), total, longest < 220, kept) == (
+        MOST_NAMES + 1,
+        [2 * GROUPS, GROUPS << 60, GROUPS, GROUPS << 59],
+        True,
+        {},
+    )
+
+
+def test_groups_that_were_counted_without_squares_leave_a_sum_without_spread() -> None:
+    """Those of an earlier release, which had a number that means something else now."""
+    [known], [former] = (
+        merge_measures([{"all": first}, {"all": add_up([1.0])}]).values() for first in (add_up([0.0, 0.5]), [2, 0, 7])
+    )
+    squares, freedom = compute_spread([*known])
+    assert (squares, freedom) == pytest.approx((2 * 0.25**2 + 1 - 3 * 0.5**2, 1))
+    assert (former, compute_spread([*former])) == ([3, 1 << 60], (0.0, 0))

@@ -121,17 +121,20 @@ PLAYED = {"character_name": "Hob", "character_profile": "A smith.", "response_me
         ([], "there are no rows"),
         ([{"question": "a"}], "these columns are of no known form (question)"),
         ([{"chosen": "a", "rejected": "b"}], "row 1: give messages, prompt or draft"),
-        ([{"prompt": "p", "replies": [{"text": "a"}]}], "row 1, replies.0.label: Field required"),
+        ([{"prompt": "p", "replies": [{"text": "a"}]}], "row 1, replies.0.label: missing"),
         ([{"prompt": "p", "chosen": "a", "rejected": "a"}], "no row can be used: both sides are the same text"),
-        ([COMPARED, COMPARED | {"label": "A"}], "row 2, label: Input should be 'A>B' or 'B>A'"),
-        ([COMPARED | {"response_B": ["b"]}], "row 1, response_B: Input should be a valid string"),
+        ([COMPARED, COMPARED | {"label": "A"}], 'row 2, label: "A" was given; wanted is `A>B` or `B>A`'),
+        ([COMPARED | {"response_B": ["b"]}], "row 1, response_B: a list of 1 was given; wanted is text"),
         ([COMPARED | {"response_B": "a"}], "no row can be used: both sides are the same text"),
         (
             [PLAYED | {"response_messages": {"text": "Aye."}}],
-            "row 1, response_messages: Input should be a valid string",
+            "row 1, response_messages: ",
         ),
-        ([PLAYED | {"character_profile": ["smith"]}], "row 1, character_profile: Input should be a valid string"),
-        ([PLAYED | {"dialogue": [{"speaker": "user"}]}], "row 1, dialogue.0.utterance: Field required"),
+        (
+            [PLAYED | {"character_profile": ["smith"]}],
+            "row 1, character_profile: a list of 1 was given; wanted is text",
+        ),
+        ([PLAYED | {"dialogue": [{"speaker": "user"}]}], "row 1, dialogue.0.utterance: missing"),
     ],
 )
 def test_rows_that_cannot_be_read_say_where(rows: list[dict[str, object]], words: str) -> None:

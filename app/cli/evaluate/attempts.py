@@ -20,6 +20,7 @@ from pydantic import AwareDatetime, JsonValue, ValidationError
 from app.cli.campaigns import Campaign, PlanFile, sum_judgement_usd, write_document
 from app.cli.policies import PolicyPrices
 from app.domain.errors import Gone, InvalidRequest, UserError
+from app.domain.faults import explain_faults
 from app.domain.groups import Group
 from app.domain.parts import GroupPart
 from app.domain.runs import Policy, Run
@@ -79,8 +80,8 @@ def read_evaluation(path: Path) -> Evaluation:
     except FileNotFoundError as error:
         raise UserError(f"{folder} is not an evaluation folder: {Path(str(error.filename)).name} is missing") from error
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise UserError(f"{folder} holds an evaluation of another version: {first['msg']}") from error
+        fault = explain_faults(error)[0]
+        raise UserError(f"{folder} holds an evaluation of another version: {fault.sentence}") from error
     return Evaluation(
         setup=report.setup, attempts=attempts, judging_usd=report.cost.judging_usd, finished_at=report.finished_at
     )

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from app.domain.access import Caller, KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest
+from app.domain.faults import describe_faults
 from app.domain.groups import Group
 from app.domain.labels import (
     GroupLabelRequest,
@@ -48,7 +49,6 @@ from app.http.viewer.rendering import (
     redirect,
 )
 from app.http.web.api_keys import CallerBounds, find_caller, needs
-from app.http.web.problems import describe_faults
 from app.http.web.routes import LazyRoute
 from app.ports.environment import Clock
 from app.service.access import BoundsCheck
@@ -220,8 +220,7 @@ def _count_seconds(shown: str, now: float) -> float | None:
 
 
 def _describe(error: ValidationError) -> str:
-    summary, _ = describe_faults(error.errors(include_url=False, include_context=False))
-    return summary.removeprefix(": ").removeprefix("Value error, ")
+    return describe_faults(error)
 
 
 # The page: what the queue gives a labeller, or a group that they chose.

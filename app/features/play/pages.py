@@ -15,6 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from app.characters.schema import CharacterSheet
 from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
+from app.domain.faults import build_refusal
 from app.domain.scores import Score
 from app.domain.tasks import Message
 from app.features.play.model import PlayReply, PlayTurn
@@ -65,7 +66,7 @@ class _TalkForm:
         try:
             return PlayFields.model_validate({name: value for name, value in fields.items() if value})
         except ValidationError as error:
-            raise _refuse(error) from None
+            raise build_refusal(error, PlayFields) from None
 
     def build_moment(self, fields: PlayFields) -> Moment:
         """That of what is said now. InvalidRequest naming the field that is wrong."""
@@ -87,7 +88,7 @@ class _TalkForm:
                 event=event,
             )
         except ValidationError as error:
-            raise _refuse(error) from None
+            raise build_refusal(error, Moment) from None
 
 
 def _read_form(sent: FormFields) -> _TalkForm:
@@ -104,23 +105,21 @@ def _read_form(sent: FormFields) -> _TalkForm:
     )
     try:
         said = _CONVERSATION.validate_json(pick_field(sent, "conversation").strip() or "[]")
-        replies = _REPLIES.validate_json(pick_field(sent, "replies").strip() or "[]")
         going_on = pick_field(sent, "go_on").strip()
         if said and said[-1].role == "user" and going_on:
             said = (*said, ConversationTurn(role="assistant", content=going_on))
     except ValidationError as error:
-        raise _refuse(error) from None
+        raise build_refusal(error, None, "conversation") from None
+    try:
+        replies = _REPLIES.validate_json(pick_field(sent, "replies").strip() or "[]")
+    except ValidationError as error:
+        raise build_refusal(error, None, "replies") from None
     return replace(form, conversation=said, replies=replies)
 
 
 def _add_zone(text: str) -> str:
     """Browsers send times without a zone."""
     return f"{text}Z" if text and "Z" not in text.upper() and "+" not in text else text
-
-
-def _refuse(error: ValidationError) -> InvalidRequest:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return InvalidRequest(str(first["msg"]), field=".".join(map(str, first["loc"])) or None)
 
 
 # What the page shows. All that was said is untrusted.

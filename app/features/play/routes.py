@@ -28,6 +28,7 @@ from starlette.types import Receive, Scope, Send
 from app.characters.casting import Staging
 from app.characters.scenes import Scene
 from app.domain.errors import GatewayError, InvalidRequest
+from app.domain.faults import build_refusal
 from app.domain.scores import Score
 from app.domain.values import FiniteJson, Frozen, is_encodable
 from app.features.play.model import PlayReply, PlayTurn
@@ -576,7 +577,7 @@ class _ChatCompletions:
         try:
             read = read_conversation(request, names)
         except ValidationError as error:
-            raise _build_refusal(error) from None
+            raise build_refusal(error, None, "messages") from None
         # A group names who speaks next in a message, and one model for all its members: the message counts.
         if read.speaker is not None:
             fields = fields.model_copy(update={"character": None})
@@ -600,7 +601,7 @@ class _ChatCompletions:
         try:
             moment = Moment(**{**staged, "as_of": played.as_of, "character": played.character, **said})
         except ValidationError as error:
-            raise _build_refusal(error) from None
+            raise build_refusal(error, Moment, "messages") from None
         return await self._service.prepare(played, moment)
 
     async def _write_events(
@@ -668,12 +669,6 @@ async def stop_with_client(client: Request, work: Coroutine[Any, Any, ResultT]) 
 async def _wait_until_gone(client: Request) -> None:
     while (await client.receive())["type"] != "http.disconnect":
         pass
-
-
-def _build_refusal(error: ValidationError) -> InvalidRequest:
-    """Names the message's fault, such as a line that is too long."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return InvalidRequest(str(first["msg"]), field=".".join(["messages", *map(str, first["loc"])]))
 
 
 # Routes.

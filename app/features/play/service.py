@@ -29,6 +29,7 @@ from app.characters.schema import CharacterSheet, Text
 from app.domain.access import Caller, KeyBounds, find_bounds
 from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RetrieverFailed, TooLarge
+from app.domain.faults import explain_faults
 from app.domain.labels import ImportedChoice, ImportedLabel, Labeller
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
@@ -511,9 +512,7 @@ def _find_reply(turn: PlayTurn, reply_id: str) -> PlayReply:
 
 
 def _refuse(what: str, error: ValidationError) -> InvalidRequest:
-    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = ".".join(map(str, fault["loc"]))
-    return InvalidRequest(f"this makes no {what}: {f'{field}: ' if field else ''}{fault['msg']}", field="turn")
+    return InvalidRequest(f"this makes no {what}: {explain_faults(error)[0].sentence}", field="turn")
 
 
 def _build_scene(turn: PreparedTurn, turn_id: str, example: PlayReply | None) -> Scene:
@@ -584,7 +583,7 @@ def build_change(sheet: CharacterSheet, scene: Scene, text: str | None, based_on
     try:
         scene_set = SceneSet(character=sheet.id, language=sheet.voice.language, scenes=(*others, scene))
     except ValidationError as error:
-        raise build_yaml_refusal(file, error) from None
+        raise build_yaml_refusal(file, error, SceneSet) from None
     written = _write_scenes(scene_set)
     if len(written) > MAX_AUTHORED:
         raise TooLarge(f"{file} would hold more than {MAX_AUTHORED:,} characters: remove scenes from it", field="turn")

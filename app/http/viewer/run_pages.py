@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
-from itertools import accumulate, chain, pairwise
+from functools import cached_property
+from itertools import accumulate, chain
 from typing import Annotated, Final, Literal, get_args
 
 from fastapi import APIRouter, Query, Request, Response
@@ -21,9 +21,9 @@ from app.domain.access import KeyBounds
 from app.domain.budgets import BudgetForecast
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter
-from app.domain.rollups import MeasureMap, Rollup, RollupFilter, RollupKey, Series, add_up_rollups, merge_measures
+from app.domain.rollups import GroupSpread, MeasureMap, Rollup, RollupFilter, RollupKey, Series, add_up_rollups
 from app.domain.runs import Run, RunProgress, tell_progress
-from app.domain.values import Z_95, Frozen, Name, Proportion, utc_now
+from app.domain.values import Frozen, Name, Proportion, compute_t_95, utc_now
 from app.http.viewer.rendering import FilterRoute, Renderer, RunMark, ViewerParts, Word, clean_word, pick_choice
 from app.http.web.api_keys import CallerBounds, needs
 from app.ports.environment import Clock
@@ -31,7 +31,7 @@ from app.service.access import list_within
 from app.service.runs import RunRegistry, RunReport
 from app.store.views import GroupViews
 from app.toolkit.charts import TONES, ChartForm, ChartMark, Curve, CurveChart, CurvePoint, draw_curves
-from app.toolkit.texts import escape_invisible, format_number
+from app.toolkit.texts import escape_invisible
 
 # The pages.
 
@@ -199,7 +199,8 @@ async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) 
     where = GroupFilter(run=report.run.name, limit=_ARRIVALS).within(bounds)
     arrivals: list[datetime] = [group.created_at for group in (await pages.views.find_outlines(where)).outlines]
     outstanding = sum(each.outstanding for each in report.activity)
-    return tell_progress(arrivals, outstanding, pages.runs.find_hold(report.run), pages.clock())
+    held, finished = pages.runs.find_hold(report.run), report.run.health.finished
+    return tell_progress(arrivals, outstanding, held, pages.clock(), finished=finished)
 
 
 async def _load_totals(pages: RunPages, run: str, bounds: KeyBounds) -> tuple[RunTotals, ...]:
@@ -233,6 +234,11 @@ _COUNTED: Final = "criterion of all:"
 """No measure begins so: those of criteria have their place before the name."""
 
 
+def _format_unit(value: float) -> str:
+    """Two decimals, or three where there are so many: a round step may be .025."""
+    return f"{value:.3f}".removesuffix("0")
+
+
 def _format_share(value: float) -> str:
     return f"{100 * value:.3g} %"
 
@@ -245,8 +251,8 @@ def _format_dollars(value: float) -> str:
     return f"${value:.3g}"
 
 
-_UNIT_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, least_span=0.1, format_value=partial(format_number, digits=2))
-_FREE_FORM: Final = ChartForm(least_span=0.1, format_value=partial(format_number, digits=2))
+_UNIT_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, least_span=0.1, format_value=_format_unit)
+_FREE_FORM: Final = ChartForm(least_span=0.1, format_value=_format_unit)
 _SHARE_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, from_floor=True, least_span=0.01, format_value=_format_share)
 _COUNT_FORM: Final = ChartForm(floor=0.0, from_floor=True, least_span=1.0, format_value=_format_count)
 _DOLLAR_FORM: Final = ChartForm(floor=0.0, from_floor=True, format_value=_format_dollars)
@@ -297,13 +303,14 @@ class SeriesSource:
 
 @dataclass(frozen=True)
 class StepPoint:
-    """`count` is what `value` is the mean of; `last` is the last step that it includes."""
+    """`count` is what `value` is the mean of; `last` is the last step that it includes. `low` and `high` are null where
+    no step has two groups, since one says nothing of its chance."""
 
     step: int
     last: int
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     count: int
 
 
@@ -331,8 +338,20 @@ class ChartView:
     is_criterion: bool
 
 
-_Steps = Sequence[tuple[int, int, Rollup]]
-"""First and last step, and what both and all between them add up to."""
+@dataclass(frozen=True)
+class _Bin:
+    """Steps `first` to `last`: what they add up to in each environment, and in all of them."""
+
+    first: int
+    last: int
+    each: Sequence[Rollup]
+
+    @cached_property
+    def rollup(self) -> Rollup:
+        return add_up_rollups(self.each)
+
+
+_Steps = Sequence[_Bin]
 
 
 def measure_curves(
@@ -364,18 +383,20 @@ def draw(
     return None if chart is None else ChartView(measured, chart, wide, rule.folded, rule.is_criterion)
 
 
-def _bin_steps(rollups: Sequence[Rollup]) -> Iterator[tuple[int, int, Rollup]]:
+def _bin_steps(rollups: Sequence[Rollup]) -> Iterator[_Bin]:
     """Of what has a policy step. Criteria stand under their bare names."""
-    merged: defaultdict[int, list[MeasureMap]] = defaultdict(list)
+    merged: defaultdict[int, list[Rollup]] = defaultdict(list)
     for rollup in rollups:
         if rollup.key.step is not None:
-            merged[rollup.key.step].append(rollup.measures | _name_criteria(rollup))
+            merged[rollup.key.step].append(Rollup(rollup.key, rollup.measures | _name_criteria(rollup)))
     steps = sorted(merged)
     width = max(1, -(-len(steps) // MOST_POINTS))
     for first in range(0, len(steps), width):
         some = steps[first : first + width]
-        measures = merge_measures([each for step in some for each in merged[step]])
-        yield some[0], some[-1], Rollup(rollups[0].key, measures)
+        apart: defaultdict[str, list[Rollup]] = defaultdict(list)
+        for rollup in chain.from_iterable(merged[step] for step in some):
+            apart[rollup.key.environment].append(rollup)
+        yield _Bin(some[0], some[-1], [add_up_rollups(parts) for parts in apart.values()])
 
 
 def _name_criteria(rollup: Rollup) -> MeasureMap:
@@ -385,7 +406,7 @@ def _name_criteria(rollup: Rollup) -> MeasureMap:
 def _list_criterion_rules(binned: Sequence[_Steps]) -> Iterator[CurveRule]:
     """The criteria with the most values, in the order in which they are first met."""
     counts: Counter[str] = Counter()
-    for _, _, rollup in chain.from_iterable(binned):
+    for rollup in (some.rollup for some in chain.from_iterable(binned)):
         counts.update({name: rollup.count(name) for name in rollup.measures if name.startswith(_COUNTED)})
     most = {name for name, _ in counts.most_common(_MOST_CRITERIA)}
     for name in counts:
@@ -400,33 +421,54 @@ def _measure(rule: CurveRule, steps: _Steps) -> Iterator[StepPoint]:
 
 def _measure_shares(rule: CurveRule, steps: _Steps) -> Iterator[StepPoint]:
     """With Wilson's interval of 95 %. A measure that is nowhere above 0 is a curve all the same, of zeros."""
-    for first, last, rollup in steps:
-        share = Proportion(rollup.count(rule.measure), rollup.count(rule.of))
+    for some in steps:
+        share = Proportion(some.rollup.count(rule.measure), some.rollup.count(rule.of))
         if share.value is not None and share.interval is not None:
             low, high = share.interval
-            yield StepPoint(first, last, share.value, min(low, share.value), max(high, share.value), share.trials)
+            band = min(low, share.value), max(high, share.value)
+            yield StepPoint(some.first, some.last, share.value, *band, share.trials)
+
+
+_BORROWED: Final = 8
+"""Degrees of freedom that a step borrows from the whole curve, since few groups say little of their own spread."""
 
 
 def _measure_means(rule: CurveRule, steps: _Steps) -> Iterator[StepPoint]:
-    means = [
-        (first, last, value, rollup.count(rule.measure))
-        for first, last, rollup in steps
-        if (value := rollup.mean(rule.measure)) is not None and rollup.count(rule.measure) > 0
-    ]
-    noise = estimate_noise([(value, count) for _, _, value, count in means])
-    for first, last, value, count in means:
-        reach = Z_95 * noise / math.sqrt(count)
-        yield StepPoint(first, last, value, value - reach, value + reach, count)
+    """With bands from the groups of each step: how far groups of one environment lie apart there. What a policy learns
+    from step to step is in none of them."""
+    usual = _pool_spreads(rule.measure, steps)
+    for some in steps:
+        value, count = some.rollup.mean(rule.measure), some.rollup.count(rule.measure)
+        if value is not None and count > 0:
+            reach = _compute_reach(rule.measure, some, usual)
+            low, high = (None, None) if reach is None else (value - reach, value + reach)
+            yield StepPoint(some.first, some.last, value, low, high, count)
 
 
-def estimate_noise(values: Sequence[tuple[float, int]]) -> float:
-    """The standard deviation of a single value, by how far neighbouring means differ: what changes slowly is no noise,
-    and values of one step that are alike count for as much as they are worth (von Neumann et al., 1941). Rollups keep
-    no squares. 0 below three means."""
-    if len(values) < 3:
-        return 0.0
-    squares = [(one - other) ** 2 * count * more / (count + more) for (one, count), (other, more) in pairwise(values)]
-    return math.sqrt(math.fsum(squares) / len(squares))
+def _pool_spreads(measure: str, steps: _Steps) -> Mapping[str, GroupSpread]:
+    """By environment, whose means within each step differ only by chance."""
+    pooled: dict[str, GroupSpread] = {}
+    for rollup in chain.from_iterable(some.each for some in steps):
+        before, more = pooled.get(rollup.key.environment, GroupSpread()), rollup.spread(measure)
+        pooled[rollup.key.environment] = GroupSpread(before.squares + more.squares, before.freedom + more.freedom)
+    return pooled
+
+
+def _compute_reach(measure: str, some: _Bin, usual: Mapping[str, GroupSpread]) -> float | None:
+    """Half of the 95 % band. None where an environment never has two groups in a step."""
+    variance, freedom, total = 0.0, 0, 0
+    for rollup in some.each:
+        count, own, curve = rollup.count(measure), rollup.spread(measure), usual[rollup.key.environment]
+        if not count:
+            continue
+        if not curve.freedom:
+            return None
+        borrowed = min(_BORROWED, curve.freedom)
+        squares = own.squares + borrowed * curve.squares / curve.freedom
+        variance += count * squares / (own.freedom + borrowed)
+        freedom += own.freedom + borrowed
+        total += count
+    return compute_t_95(freedom) * math.sqrt(variance) / total
 
 
 # What curves are broken down by: the series that are read, and the groups behind each curve.

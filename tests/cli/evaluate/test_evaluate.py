@@ -16,6 +16,7 @@ from tests.support.gateways import Gateways
 from tests.support.packaged_arena import packaged_arena
 from tests.support.policy_server import MODEL, Speech, script
 from tests.support.serving import Served, serving
+from tests.support.tables import read_table
 
 RATES = [row % 5 for row in range(ROWS)]
 """Right answers of four, by row: two rows each have 0, 1, 2, 3 and 4."""
@@ -256,16 +257,7 @@ def test_characters_that_are_held_out_of_training(gateway: Served, tmp_path: Pat
     assert (done.exit_code, labels, held_out - labels.keys(), cautions) == (0, own, set(), ["offline_judge"]), done.told
 
 
-WRONG = {
-    "no environment": (("--env", "chess"), "the gateway has no environment 'chess'; available: blackjack,"),
-    "no gateway": (("--url", "http://127.0.0.1:9"), "cannot reach the gateway at http://127.0.0.1:9"),
-    "no policy": (("--policy", "http://127.0.0.1:9/v1"), "http://127.0.0.1:9/v1 does not answer"),
-    "no model": (("--model", "large"), "has no model 'large'; available: small"),
-    "no key": (("--api-key-env", "MY_KEY"), "--api-key-env: the environment variable MY_KEY is not set"),
-    "bad params": (("--env", "npc_arena", "--params", '{"turns": "many"}'), "params.turns"),
-    "bad extra": (("--extra", "[]"), "--extra is not a JSON object"),
-    "no other": (("--against", "nowhere"), "is not an evaluation folder"),
-}
+WRONG = read_table(__file__, "evaluate.yaml", dict[str, tuple[tuple[str, ...], str]])
 
 
 @pytest.mark.parametrize("wrong", WRONG)

@@ -131,7 +131,7 @@ def test_the_page_names_the_stand_in_and_judges_what_is_not_stored(client: TestC
         True,
     )
     assert "offline judge: counts words, for trying things only" in judged
-    assert "0.reply_id: Field required" in refused
+    assert "replies.0.reply_id: missing" in refused
 
 
 def test_the_stand_ins_name_is_taken() -> None:

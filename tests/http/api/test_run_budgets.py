@@ -11,7 +11,8 @@ from pydantic import JsonValue
 from app.domain.judging import Judgement, JudgeRequest
 from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
-from app.service.requests import GroupReply, ScoreResponse
+from app.service.requests import GroupReply
+from tests.http.api.asking import answer, lease, score
 from tests.support.playground import World, by_number, gateway
 
 
@@ -46,15 +47,8 @@ async def put(client: httpx.AsyncClient, **body: JsonValue) -> httpx.Response:
     return await client.put("/runs/a", json=body)
 
 
-async def score(client: httpx.AsyncClient, count: int) -> list[GroupReply]:
-    handed = await client.post("/envs/arena/next-batch", json={"batch_size": count, "run": "a"})
-    groups: list[JsonValue] = [
-        {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": [{"text": "0.8"}, {"text": "0.2"}]}
-        for task in handed.json()["tasks"]
-    ]
-    response = await client.post("/envs/arena/score", json={"groups": groups, "run": "a"})
-    replies = ScoreResponse.model_validate(response.json()).groups
-    return [reply for reply in replies if isinstance(reply, GroupReply)]
+async def train(client: httpx.AsyncClient, count: int) -> list[GroupReply]:
+    return await score(client, *(answer(task, "0.8", "0.2") for task in await lease(client, "arena", count)))
 
 
 def reasons(replies: list[GroupReply]) -> list[str]:
@@ -65,7 +59,7 @@ def reasons(replies: list[GroupReply]) -> list[str]:
 async def test_parallel_groups_stay_within_the_budget(client: httpx.AsyncClient) -> None:
     """A group costs two dimes. Put aside are four calls of two dimes at first, then the mean."""
     await put(client, budget_usd=2.5)
-    replies = [*await score(client, 4), *await score(client, 4), *await score(client, 4), *await score(client, 4)]
+    replies = [*await train(client, 4), *await train(client, 4), *await train(client, 4), *await train(client, 4)]
     report = (await client.get("/runs/a")).json()
     page = (await client.get("/view/stats?run=a")).text
     assert [words in page for words in ("$2.40", "$200.00", "$0.10 of $2.50")] == [True] * 3
@@ -79,10 +73,10 @@ async def test_parallel_groups_stay_within_the_budget(client: httpx.AsyncClient)
 
 async def test_a_raised_budget_scores_what_was_left(client: httpx.AsyncClient) -> None:
     await put(client, seed=3, budget_usd=0.5)
-    refused = await score(client, 1)
+    refused = await train(client, 1)
     raised = await put(client, seed=3, budget_usd=5.0)
     kept = await put(client, seed=3)
-    again = await score(client, 1)
+    again = await train(client, 1)
     other = await put(client, seed=4, budget_usd=9.0)
     freed = await put(client, seed=3, budget_usd=None)
     assert (reasons(refused), reasons(again)) == (["budget"], ["scored"])
