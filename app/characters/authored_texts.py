@@ -138,7 +138,8 @@ async def check_texts(
     that they replace. `context`: what is in force. UnreadableText."""
     size = sum(map(len, (*texts.values(), *former.values())))
     sent = await run_in_turn("authors", json.dumps, {"texts": dict(texts), "former": dict(former)})
-    found = await read_in_worker(workers, find_in_texts, sent, context.model_dump_json(), size=size)
+    beside = await run_in_turn("authors", context.model_dump_json)
+    found = await read_in_worker(workers, find_in_texts, sent, beside, size=size)
     return _FINDINGS.validate_python(found)
 
 

@@ -234,6 +234,13 @@ _MOST_COUNTED: Final = 64
 _SIDES: Final = (("first", "A"), ("second", "B"))
 
 
+def tell_task(replies: int, reason: str) -> str:
+    """What somebody who labels is asked. `reason` says why there is nothing to label."""
+    if replies:
+        return "Which reply is better?" if replies > 1 else "How good is this reply?"
+    return f"{reason[:1].upper()}{reason[1:]}." if reason else "Judge replies blind: say your name and begin."
+
+
 @dataclass(frozen=True)
 class _JudgeCount:
     """How far a judge and people agree so far, and people with one another on the same groups."""
@@ -395,6 +402,7 @@ class _LabelRendering:
         progress, counts = await self._look(request, bounds, form)
         data = {"item": item, "reason": reason, "progress": progress, "agreement": counts, "problem": answer.problem}
         asked, before = split_last_said(() if item is None else item.messages)
+        replies = () if item is None else _build_pair(item)
         shown = {
             "form": form,
             "environments": [
@@ -402,7 +410,8 @@ class _LabelRendering:
             ],
             "asked": asked,
             "before": before,
-            "replies": () if item is None else _build_pair(item),
+            "replies": replies,
+            "says": tell_task(len(replies), reason),
             "label_id": answer.label_id,
             "again": build_link(
                 "/view/label", **form.names, **{name: form.get(name) for name in ("environment", "run")}

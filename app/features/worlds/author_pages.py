@@ -155,8 +155,9 @@ def _split_words(text: str) -> list[str]:
 
 
 def _explain(error: ValidationError, kind: type[Event] | type[Lorebook]) -> dict[str, str]:
-    """By field of the form."""
-    return {_find_field(fault.path): fault.words for fault in reversed(explain_faults(error, kind, quotes=False))}
+    """By field of the form, as sentences."""
+    faults = reversed(explain_faults(error, kind, quotes=False))
+    return {_find_field(fault.path): f"{fault.words[:1].upper()}{fault.words[1:]}." for fault in faults}
 
 
 def _find_field(path: FieldPath) -> str:

@@ -22,9 +22,20 @@ from app.domain.budgets import BudgetForecast
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter
 from app.domain.rollups import GroupSpread, MeasureMap, Rollup, RollupFilter, RollupKey, Series, add_up_rollups
-from app.domain.runs import Run, RunProgress, tell_progress
+from app.domain.runs import Alarm, Run, RunProgress, tell_progress
 from app.domain.values import Frozen, Name, Proportion, compute_t_95, utc_now
 from app.http.viewer.rendering import FilterRoute, Renderer, RunMark, ViewerParts, Word, clean_word, pick_choice
+from app.http.viewer.sentences import (
+    Sparkline,
+    StepMean,
+    TrendPoint,
+    average_steps,
+    draw_sparkline,
+    list_attention,
+    tell_run,
+    tell_runs,
+    tell_trend,
+)
 from app.http.web.api_keys import CallerBounds, needs
 from app.ports.environment import Clock
 from app.service.access import list_within
@@ -38,6 +49,8 @@ from app.toolkit.texts import escape_invisible
 _PAGE_SIZE: Final = 25
 _ARRIVALS: Final = 40
 """Newest groups by whose times a run's state is told."""
+_SAMPLED_STEPS: Final = 16
+"""Of a run in a list."""
 _MOST_RUNS: Final = 5
 """Runs whose curves lie over each other."""
 MOST_CHOICES: Final = 200
@@ -57,6 +70,7 @@ class RunPages:
     list_judge_models: Callable[[], Mapping[str, str]] = dict
     """By the names of the current judges."""
     parts: ViewerParts = field(default_factory=ViewerParts)
+    environments: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -67,6 +81,7 @@ class RunTotals:
     groups: int
     scored: int
     unscored: int
+    replies: int
     reward: float | None
     absolute: float | None
     calibrated: float | None
@@ -76,12 +91,26 @@ class RunTotals:
 
 @dataclass(frozen=True)
 class RunRow:
+    """A run, as a whole or in one environment, which `totals` name."""
+
     run: Run
     progress: RunProgress
     totals: RunTotals
     environments: tuple[str, ...]
     budget: BudgetForecast | None
     """What judging it may still cost."""
+    alarms: tuple[Alarm, ...] = ()
+    """Those that stand."""
+    curve: tuple[StepMean, ...] = ()
+    """Mean absolute rewards of some steps, or rewards where there are none."""
+
+    @property
+    def sparkline(self) -> Sparkline | None:
+        return draw_sparkline(self.curve)
+
+    @property
+    def attention(self) -> list[str]:
+        return list_attention(self.progress, self.alarms, self.totals.unscored, self.totals.replies, self.budget)
 
 
 class RunListing(Frozen):
@@ -89,6 +118,8 @@ class RunListing(Frozen):
 
     runs: tuple[RunRow, ...]
     next_after: str | None
+    uncounted: int = 0
+    """Stored groups that no figure includes yet."""
 
 
 def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
@@ -98,13 +129,27 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
 
     @router.get("")
     @needs("read", "handler")
-    async def runs(request: Request, bounds: CallerBounds, after: Word = "") -> Response:
+    async def runs(
+        request: Request, bounds: CallerBounds, after: Word = "", environment: Word = "", by: Word = ""
+    ) -> Response:
         listed = pages.runs.list_runs
         page = await list_within(listed, _name_run, bounds.allows_run, _PAGE_SIZE, parse_run_name(after))
-        rows = [row for row in await asyncio.gather(*(load_row(pages, run.name, bounds) for run in page)) if row]
+        only, is_split = clean_word(environment), by == "environment"
+        rows = await load_rows(pages, [run.name for run in page], bounds, only, is_split=is_split)
         following = page[-1].name if len(page) == _PAGE_SIZE else None
-        data = RunListing(runs=tuple(rows), next_after=following)
-        return renderer.render(request, "runs.html", {"rows": rows, "after": after, "next": following}, data)
+        uncounted = await pages.views.count_uncounted()
+        data = RunListing(runs=tuple(rows), next_after=following, uncounted=uncounted)
+        shown = {
+            "rows": rows,
+            "after": after,
+            "next": following,
+            "environment": only,
+            "environments": pages.environments,
+            "is_split": is_split,
+            "uncounted": uncounted,
+            "says": tell_runs([(row.run.name, row.progress.state, row.attention) for row in rows]),
+        }
+        return renderer.render(request, "runs.html", shown, data)
 
     @router.get("/{run}")
     @needs("read", "run")
@@ -129,6 +174,8 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
         curves = await _build_curves(
             pages, report.run, choice, [mark for one in sections for mark in one.marks], bounds
         )
+        whole = totals[0]
+        attention = list_attention(progress, report.alarms, whole.unscored, whole.replies, report.judging.budget)
         shown: dict[str, object] = {
             "run": report.run,
             "report": report,
@@ -139,6 +186,7 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
             "choice": choice,
             "choices": [name for name in await list_run_names(pages, bounds, MOST_CHOICES) if name != report.run.name],
             "breakdowns": _BREAKDOWNS,
+            "says": tell_run(curves.trend, attention),
         }
         # Of all environments together, then of each; curves and legend are in the same order.
         data: dict[str, object] = {"report": report, "progress": progress, "totals": totals}
@@ -164,11 +212,12 @@ def _name_run(run: Run) -> str:
 
 async def _find_report(pages: RunPages, name: str) -> RunReport | None:
     try:
-        return await pages.runs.get_report(name)
+        report = await pages.runs.get_report(name)
     except GatewayError as error:
         if error.status == 404:
             return None
         raise
+    return report.model_copy(update={"alarms": await pages.runs.list_open_alarms(name)})
 
 
 async def _find_others(pages: RunPages, name: str, texts: Sequence[str], bounds: KeyBounds) -> tuple[str, ...]:
@@ -184,15 +233,37 @@ async def list_run_names(pages: RunPages, bounds: KeyBounds, most: int) -> list[
     return [run.name for run in await list_within(pages.runs.list_runs, _name_run, bounds.allows_run, most, None)]
 
 
-async def load_row(pages: RunPages, name: str, bounds: KeyBounds) -> RunRow | None:
-    """None when there is no such run."""
+async def load_rows(
+    pages: RunPages, names: Sequence[str], bounds: KeyBounds, environment: str | None = None, *, is_split: bool = False
+) -> list[RunRow]:
+    """Of those runs that are there, in one environment or in all; `is_split` gives a row for each environment."""
+    found = await asyncio.gather(*(_load_row(pages, name, bounds) for name in names))
+    where = replace(RollupFilter("step", environment).within(bounds), runs=tuple(names))
+    sampled: defaultdict[tuple[str, str], list[Rollup]] = defaultdict(list)
+    for rollup in await pages.views.sample_steps(where, _SAMPLED_STEPS) if names else ():
+        for key in ((rollup.key.run or "", rollup.key.environment), (rollup.key.run or "", "")):
+            sampled[key].append(rollup)
+    rows = [row for parts in found for row in _pick_rows(parts, environment, is_split=is_split)]
+    return [replace(row, curve=average_steps(sampled[row.run.name, row.totals.environment])) for row in rows]
+
+
+def _pick_rows(parts: Sequence[RunRow], environment: str | None, *, is_split: bool) -> Sequence[RunRow]:
+    """`parts` are a run as a whole and in each environment."""
+    if environment is not None:
+        return [part for part in parts if part.totals.environment == environment]
+    return (parts[1:] or parts) if is_split else parts[:1]
+
+
+async def _load_row(pages: RunPages, name: str, bounds: KeyBounds) -> tuple[RunRow, ...]:
+    """As a whole, and in each environment; nothing when there is no such run."""
     report = await _find_report(pages, name)
     if report is None:
-        return None
+        return ()
     totals = await _load_totals(pages, name, bounds)
     environments = tuple(each.environment for each in totals[1:])
     progress = await _load_progress(pages, report, bounds)
-    return RunRow(report.run, progress, totals[0], environments, report.judging.budget)
+    budget = report.judging.budget
+    return tuple(RunRow(report.run, progress, each, environments, budget, report.alarms) for each in totals)
 
 
 async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) -> RunProgress:
@@ -207,7 +278,7 @@ async def _load_totals(pages: RunPages, run: str, bounds: KeyBounds) -> tuple[Ru
     """Of all environments together, then of each."""
     rollups = await pages.views.list_rollups(RollupFilter("run", run=run).within(bounds))
     each = [_build_totals(rollup.key.environment, rollup) for rollup in rollups]
-    first = RunTotals("", 0, 0, 0, None, None, None, None, None)
+    first = RunTotals("", 0, 0, 0, 0, None, None, None, None, None)
     return (_build_totals("", add_up_rollups(rollups)) if rollups else first, *each)
 
 
@@ -217,6 +288,7 @@ def _build_totals(environment: str, rollup: Rollup) -> RunTotals:
         groups=rollup.count("groups"),
         scored=rollup.count("scored"),
         unscored=rollup.count("unscored"),
+        replies=rollup.count("rollouts"),
         reward=rollup.mean("reward"),
         absolute=rollup.mean("absolute"),
         calibrated=rollup.mean("calibrated"),
@@ -275,7 +347,7 @@ class CurveRule:
 _RULES: Final = (
     CurveRule("calibrated", "Calibrated", "mean", "calibrated", form=_FREE_FORM),
     CurveRule("reward", "Reward", "mean", "reward"),
-    CurveRule("absolute", "Gate × absolute", "mean", "absolute"),
+    CurveRule("absolute", "Absolute reward", "mean", "absolute"),
     CurveRule("unscored", "Without a score", "share", "unscored", "rollouts", _SHARE_FORM),
     CurveRule("gated", "Gated: reward 0", "share", "gated", form=_SHARE_FORM),
     CurveRule("low_signal", "Groups of low signal", "share", "low_signal", "groups", _SHARE_FORM),
@@ -621,6 +693,24 @@ class RunCurves:
     """Of several environments at once, which mean less."""
     left_out: int
     stepless: int
+    trend: str
+    """Whether the run learns, in words."""
+
+
+_TREND_RULES: Final = tuple(rule for name in ("absolute", "reward") for rule in _RULES if rule.name == name)
+
+
+def tell_learning(rollups: Sequence[Rollup]) -> str:
+    """By the absolute reward, which does not depend on the group, or by the reward where there is none."""
+    steps = list(_bin_steps(rollups))
+    for rule in _TREND_RULES:
+        points = [
+            TrendPoint(one.step, one.last, one.value, None if one.high is None else one.high - one.value, one.count)
+            for one in _measure(rule, steps)
+        ]
+        if points:
+            return tell_trend(points, rule.title.lower())
+    return tell_trend(())
 
 
 async def _build_curves(
@@ -649,6 +739,7 @@ async def _build_curves(
         criteria=tuple(view for view in drawn if view is not None and apart and view.is_criterion),
         left_out=len(sources) - len(largest),
         stepless=sum(rollup.count("groups") for rollup in own if rollup.key.step is None),
+        trend=tell_learning(own),
     )
 
 

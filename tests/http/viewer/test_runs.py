@@ -16,8 +16,10 @@ from app.domain.rollups import Rollup, RollupKey, add_up, merge_measures
 from app.domain.values import Z_95
 from app.features.health.store import RunHealthStore
 from app.http.viewer.run_pages import MOST_POINTS, SeriesSource, list_changes, measure_curves
+from tests.support.outline import find_said
 from tests.support.playground import World
 from tests.support.store_cases import alarm, opened
+from tests.support.tables import read_table
 from tests.support.viewing import look, train
 
 EVIL = "</title><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -45,6 +47,35 @@ async def test_a_run_shows_its_curves_and_their_numbers(client: httpx.AsyncClien
     assert find_curve(data, "unscored") == [("a", [(0, 0.0), (1, 0.0), (2, 0.0)])]
     assert (data["progress"]["state"], data["totals"][0]["groups"], same) == ("training", 3, data)
     assert "a: from 0.20 at 0 to 0.80 at 2" in str(page.attributes)
+
+
+@pytest.mark.parametrize(("path", "said"), read_table(__file__, "says.yaml", dict[str, str]).items())
+async def test_each_page_says_one_thing(client: httpx.AsyncClient, path: str, said: str) -> None:
+    await train(client, "a", [("0.1", "0.9")] * 3)
+    (newest,) = (await client.get("/groups?limit=1")).json()["groups"]
+    page = await client.get(path.format(group=newest["group_id"]))
+    assert (page.status_code, find_said(page.text)) == (200, said)
+
+
+async def test_runs_are_listed_with_their_curves_by_environment_too(client: httpx.AsyncClient) -> None:
+    await train(client, "a", STEPS)
+    await train(client, "a", STEPS[:1], "arena")
+    await train(client, "b", STEPS[:2])
+    lists = {
+        query: [
+            (row["run"]["name"], row["totals"]["environment"], [round(one["value"], 2) for one in row["curve"]])
+            for row in (await client.get(f"/view/runs?format=json&{query}")).json()["runs"]
+        ]
+        for query in ("", "by=environment", "environment=arena")
+    }
+    toy, arena = [0.2, 0.4, 0.8], ("a", "arena", lists["environment=arena"][0][2])
+    assert lists == {
+        "": [("a", "", [round((0.2 + arena[2][0]) / 2, 2), *toy[1:]]), ("b", "", toy[:2])],
+        "by=environment": [arena, ("a", "toy", toy), ("b", "toy", toy[:2])],
+        "environment=arena": [arena],
+    }
+    page = await look(client, "/view/runs")
+    assert "0.40 at step 1" in str(page.attributes)
 
 
 async def test_several_runs_and_parts_lie_over_each_other(client: httpx.AsyncClient) -> None:
@@ -77,7 +108,9 @@ async def test_alarms_stand_in_the_curve_that_they_are_about(client: httpx.Async
     async with opened(f"sqlite:///{database}") as store:
         await store.part(RunHealthStore).add_alarm("a", raised, None)
     page = await look(client, "/view/runs/a")
-    assert "A1 length, from about group 2: </title><script>alert(1)</script>" in page.words()
+    assert (
+        "A1 Replies have been about 11 % longer since about group 2. Evidence length: </title><script>" in page.words()
+    )
     assert (page.elements.count("script"), page.elements.count("img")) == (1, 1)  # ours, and the sign of the house
     rects = [value for tag, name, value in page.attributes if (tag, name) == ("rect", "class")]
     assert rects.count("stretch alarm") == 1

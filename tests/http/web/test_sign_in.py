@@ -51,8 +51,8 @@ def browser(app: ASGIApp) -> TestClient:
 
 def signed_in(app: ASGIApp, secret: str = SECRET) -> TestClient:
     client = browser(app)
-    answer = client.post("/sign-in", data={"key": secret, "next": "/view/stats?by=judge"}, headers=OWN_PAGE)
-    assert (answer.status_code, answer.headers["location"]) == (303, "/view/stats?by=judge"), answer.text
+    answer = client.post("/sign-in", data={"key": secret, "next": "/view/groups?judge=ann"}, headers=OWN_PAGE)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/view/groups?judge=ann"), answer.text
     return client
 
 
@@ -64,12 +64,12 @@ def make_key(app: ASGIApp, name: str, **options: object) -> str:
 
 def test_a_page_without_a_key_leads_to_the_sign_in_page_and_back(app: ASGIApp) -> None:
     client = browser(app)
-    led = client.get("/view/stats?by=judge", headers=OPENED)
+    led = client.get("/view/groups?judge=ann", headers=OPENED)
     asked = client.get(led.headers["location"])
-    called = client.get("/view/stats")
-    signed = signed_in(app).get("/view/stats?by=judge", headers=OPENED)
+    called = client.get("/view/judges")
+    signed = signed_in(app).get("/view/groups?judge=ann", headers=OPENED)
     assert (led.status_code, asked.status_code, called.status_code, signed.status_code) == (303, 200, 401, 200)
-    assert ('value="/view/stats?by=judge"' in asked.text, "settings" in signed.text) == (True, True)
+    assert ('value="/view/groups?judge=ann"' in asked.text, "settings" in signed.text) == (True, True)
 
 
 def test_the_cookie_is_for_this_service_alone_and_holds_no_key(app: ASGIApp) -> None:
@@ -96,7 +96,7 @@ def test_behind_tls_the_cookie_is_secure_and_of_this_host_alone(
     name, _, value = pair.partition("=")
     asks.cookies.clear()
     seen = [
-        asks.get("/view/stats", headers={"Cookie": f"{each}={value}"}).status_code
+        asks.get("/view/judges", headers={"Cookie": f"{each}={value}"}).status_code
         for each in (COOKIE, f"__Host-{COOKIE}")
     ]
     gone = asks.post("/sign-out", headers={"Cookie": pair}).headers["set-cookie"]
@@ -116,7 +116,7 @@ def test_behind_tls_the_cookie_is_secure_and_of_this_host_alone(
 def test_a_connection_over_tls_itself_counts_too(app: ASGIApp) -> None:
     client = TestClient(app, base_url="https://localhost", headers=OWN_PAGE, follow_redirects=False)
     client.post("/sign-in", data={"key": SECRET})
-    assert ([*client.cookies], client.get("/view/stats").status_code) == ([f"__Host-{COOKIE}"], 200)
+    assert ([*client.cookies], client.get("/view/judges").status_code) == ([f"__Host-{COOKIE}"], 200)
 
 
 def test_a_wrong_key_signs_nobody_in(app: ASGIApp) -> None:
@@ -150,18 +150,18 @@ def test_what_changes_something_must_come_from_an_own_page(app: ASGIApp) -> None
 def test_signing_out_ends_the_cookie_everywhere(app: ASGIApp) -> None:
     client = signed_in(app)
     value = client.cookies[COOKIE]
-    before = client.get("/view/stats").status_code
+    before = client.get("/view/judges").status_code
     client.post("/sign-out", headers=OWN_PAGE)
     other = TestClient(app, base_url=HOME, cookies={COOKIE: value}, follow_redirects=False)
-    assert (before, other.get("/view/stats").status_code, COOKIE in client.cookies) == (200, 401, False)
+    assert (before, other.get("/view/judges").status_code, COOKIE in client.cookies) == (200, 401, False)
 
 
 def test_a_rotated_key_ends_its_browsers(app: ASGIApp) -> None:
     client = signed_in(app, make_key(app, "rotated"))
-    before = client.get("/view/stats").status_code
+    before = client.get("/view/judges").status_code
     admin = TestClient(app, base_url=HOME, headers={"Authorization": f"Bearer {SECRET}"})
     admin.post("/admin/keys/rotated/rotate", json={})
-    assert (before, client.get("/view/stats").status_code) == (200, 401)
+    assert (before, client.get("/view/judges").status_code) == (200, 401)
 
 
 def test_a_browser_has_the_scopes_and_bounds_of_its_key(app: ASGIApp) -> None:
@@ -172,7 +172,7 @@ def test_a_browser_has_the_scopes_and_bounds_of_its_key(app: ASGIApp) -> None:
 
 def test_it_leads_nowhere_else() -> None:
     targets = ("//evil.example", "/\\evil.example", "https://evil.example", "/view\r\nSet-Cookie: a=b", "")
-    assert (choose_page("/view/stats"), {choose_page(target) for target in targets}) == ("/view/stats", {"/"})
+    assert (choose_page("/view/judges"), {choose_page(target) for target in targets}) == ("/view/judges", {"/"})
 
 
 def from_peer(app: ASGIApp, host: str) -> ASGIApp:
@@ -186,7 +186,7 @@ def from_peer(app: ASGIApp, host: str) -> ASGIApp:
 def test_a_proxy_names_people_from_its_own_address_alone(app: ASGIApp, host: str, user: str, status: int) -> None:
     headers = {"X-Forwarded-User": user, "X-Forwarded-For": "10.1.2.3"}
     client = TestClient(from_peer(app, host), base_url=HOME, headers=headers, follow_redirects=False)
-    page = client.get("/view/stats")
+    page = client.get("/view/judges")
     assert (page.status_code, client.get("/metrics").status_code) == (status, 403 if status == 200 else 401)
     assert ("eve@studio" in page.text) == (status == 200)
 
