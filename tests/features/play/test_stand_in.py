@@ -126,7 +126,10 @@ def test_the_page_names_the_stand_in_and_judges_what_is_not_stored(client: TestC
     refused = page(client.post("/view/talk/author/judge", data={**form, "replies": "[{}]"}), 422).words()
     assert "<option selected>drowned_coast</option>" in begun.text
     assert ("policies: my-model:" in page(begun).words(), "policies: my-model:" in seen) == (True, False)
-    assert ("No model to talk to yet." in seen, "answers from the sheet's examples, no model" in said.words()) == (
+    assert (
+        "No model to talk to yet: the stand-in answers." in seen,
+        "answers from the sheet's examples, no model" in said.words(),
+    ) == (
         True,
         True,
     )
