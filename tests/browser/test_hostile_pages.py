@@ -369,7 +369,11 @@ class Answered:
 def list_routes(filled: FilledStore) -> list[Any]:
     routes: list[Any] = list(filled.client.app.routes)  # type: ignore[attr-defined]
     modules = ((one, getattr(one, "endpoint", ask).__module__) for one in routes)
-    return [one for one, module in modules if module.startswith("app.http.viewer.") or module.endswith(".pages")]
+    return [
+        one
+        for one, module in modules
+        if module.startswith("app.http.viewer.") or module.endswith((".pages", ".author_pages"))
+    ]
 
 
 def list_queries(dependant: Any) -> Iterator[str]:
