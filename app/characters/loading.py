@@ -83,13 +83,23 @@ class YamlDocument:
 
     def find_line(self, path: Sequence[int | str]) -> int:
         """Line number from 1; of the nearest parent if the path is missing."""
+        line, _, _ = self._follow(path)
+        return line
+
+    def find_spelling(self, path: Sequence[int | str]) -> str | None:
+        """How a text, a number or a truth value is written; None for what is none, or missing."""
+        _, node, left = self._follow(path)
+        return str(node.value) if isinstance(node, yaml.ScalarNode) and not left else None
+
+    def _follow(self, path: Sequence[int | str]) -> tuple[int, yaml.Node | None, int]:
+        """The line and node that the path leads to, and how many of its steps lead nowhere."""
         node, line = self.root, 1
-        for step in path:
+        for number, step in enumerate(path):
             child = None if node is None else _find_child(node, step)
             if child is None:
-                break
+                return line, node, len(path) - number
             line, node = child
-        return line
+        return line, node, 0
 
 
 def _find_child(node: yaml.Node, step: int | str) -> tuple[int, yaml.Node] | None:

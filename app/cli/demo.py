@@ -52,11 +52,12 @@ _LEFT_OUT: Final = {
     "blackjack": "the cards decide, so that no curve would rise",
     "rlaif": "the offline judge cannot tell whether a reply fits a preference",
 }
+_FLAGSHIP: Final = NpcArena.name
 _LANGUAGE: Final = "en"
 """That of what the scripted policy says out of character."""
 _MOST_TASKS: Final = 64
-_LEAST_BEFORE_ALARM: Final = 140
-"""Groups before which run health notices nothing."""
+_LEAST_BEFORE_ALARM: Final = 300
+"""With fewer groups before, run health does not notice it: each environment and label is a stratum of few."""
 _ALARM_SECONDS: Final = 20.0
 """A run is looked at every three seconds."""
 
@@ -95,7 +96,7 @@ class _Lesson:
     step: int
     split: Split
     purpose: Purpose
-    thinks: bool
+    thinks: bool = False
 
 
 class DemoResults(Frozen, extra="allow"):
@@ -150,7 +151,9 @@ async def _run_demo(url: str, api_key: str, plan: _DemoPlan) -> tuple[list[DemoP
     async with open_gateway(url, api_key, 120) as gateway:
         listed = await gateway.list_environments()
         served = [environment.name for environment in listed.environments if environment.available]
-        courses = [_plan_course(solver, name) for name in served if name not in _LEFT_OUT]
+        # The flagship comes last, so that the newest groups are its.
+        names = sorted((name for name in served if name not in _LEFT_OUT), key=lambda name: (name == _FLAGSHIP, name))
+        courses = [_plan_course(solver, name) for name in names]
         adding = (getattr(module, "add_to_demo", None) for module in import_modules("commands"))
         parts: list[DemoPart] = [await add(gateway) for add in adding if add is not None]
         policy = _Policy(gateway, solver, plan)
@@ -180,11 +183,10 @@ async def _play_courses(policy: "_Policy", courses: Sequence[_Course], bar: Bar)
     planted = plan.plants_alarm(len(courses))
     for step in range(plan.steps):
         for course in courses:
-            thinks = planted and step == plan.last
-            groups = await policy.play(_Lesson(course, step, "train", "train", thinks))
+            groups = await policy.play(_Lesson(course, step, "train", "train", planted and step == plan.last))
             played.trained.setdefault(course.name, []).append(groups)
             if step in {0, plan.last}:
-                groups = await policy.play(_Lesson(course, step, "test", "eval", thinks))
+                groups = await policy.play(_Lesson(course, step, "test", "eval"))
                 played.held_out.setdefault(course.name, []).append(groups)
             bar.advance(words=f"step {step}, {course.name}")
     return played
@@ -217,22 +219,34 @@ def _describe_planted(plan: _DemoPlan) -> str:
 
 
 def _list_links(plan: _DemoPlan, played: _Played) -> list[PageLink]:
-    """Of NPC Arena, or else of the first environment."""
-    name = "npc_arena" if "npc_arena" in played.trained else next(iter(played.trained), "")
+    """Of the flagship, or else of the first environment."""
+    name = _FLAGSHIP if _FLAGSHIP in played.trained else next(iter(played.trained), "")
     run, groups = f"/view/runs/{plan.run}", [group for step in played.trained.get(name, ()) for group in step]
-    links = [PageLink(run, "the run: what it learns, and what run health noticed")]
     if not groups:
-        return links
-    differing = max(groups, key=lambda group: group.std or 0.0)
-    words = {"first": plan.run, "first_steps": 0, "second_steps": plan.last, "environment": name, "judge": "own"}
-    return [
-        *links,
+        return []
+    steps = [[group for step in one for group in step] for one in zip(*played.trained.values(), strict=True)]
+    links = [
+        PageLink(run, f"the run learns: mean reward {_tell_rise(steps)}"),
         PageLink(f"{run}?environment={name}", f"{name} alone: each criterion over the steps"),
-        PageLink(f"/view/groups/{differing.group_id}", "replies to the same line, good and bad, and why"),
-        PageLink(
-            f"/view/compare?{httpx.QueryParams(words)}", f"step 0 against step {plan.last} on the same held-out tasks"
-        ),
     ]
+    differing = max(groups, key=lambda group: (len(set(group.rewards)), group.std or 0.0))
+    links.append(PageLink(f"/view/groups/{differing.group_id}", "replies to the same line, good and bad, and why"))
+    if plan.last > 0:
+        words: dict[str, str | int] = {
+            "first": plan.run,
+            "first_steps": 0,
+            "second_steps": plan.last,
+            "environment": name,
+            "judge": "own",
+        }
+        compared = f"step 0 against step {plan.last} on the same held-out tasks: {_tell_rise(played.held_out[name])}"
+        links.append(PageLink(f"/view/compare?{httpx.QueryParams(words)}", compared))
+    return links
+
+
+def _tell_rise(steps: Sequence[Sequence[GroupReply]]) -> str:
+    first, last = (format_figure(_compute_mean(steps[place]), ".2f") for place in (0, -1))
+    return f"{first} at the first step, {last} at the last"
 
 
 def _print_results(parts: Sequence[DemoPart], results: DemoResults) -> None:
@@ -268,7 +282,7 @@ class _Policy:
     async def play(self, lesson: _Lesson) -> Sequence[GroupReply]:
         course, plan = lesson.course, self.plan
         luck = random.Random(f"{plan.seed}:{course.name}:{lesson.step}:{lesson.purpose}")  # noqa: S311  # a toy policy
-        skill = 0.15 + 0.7 * lesson.step / max(1, plan.last)
+        skill = 0.2 + 0.55 * lesson.step / max(1, plan.last)
         batch = await self.gateway.fetch_next_batch(self._ask(lesson), course.name)
         scripts = await asyncio.gather(*map(self._write_script, batch.tasks))
         chosen = [
@@ -391,7 +405,7 @@ def _list_lines(arena: NpcArena, task: HandedOutTask) -> _Lines:
 
 def _sort_lines(cast: Cast, exemplar: str) -> _Lines:
     """What the sheet has, from the exemplar down to what the character would never say."""
-    passages = [passage.strip() for passage in _PASSAGE.findall(exemplar)]
+    passages = [passage.strip() for passage in _PASSAGE.findall(exemplar) if passage.strip()]
     parts = [" ".join(passages[: max(1, round(share * len(passages)))]) for share in (0.75, 0.5, 0.25)]
     written = cast.references
     voice, probes = cast.sheet.voice, cast.sheet.probes

@@ -5,6 +5,7 @@ them passes through here: bodies, params, sheets, settings and commands.
 """
 
 import errno
+import inspect
 import re
 import socket
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -106,7 +107,7 @@ def build_refusal(said: Said, kind: object = None, *base: str | int, noun: str =
 def _explain(item: Mapping[str, Any], *, kind: object, noun: str, quotes: bool, base: FieldPath) -> Fault:
     location, error, context = tuple(item["loc"]), str(item["type"]), item.get("ctx") or {}
     place = _Place.find(kind, location, is_open=error in ("extra_forbidden", "missing"))
-    words = _find_words(error, item, context, place)
+    words = _find_words(error, item, context, place, quotes=quotes)
     if error == "extra_forbidden":
         known = context.get("known") or place.known
         words = f"unknown {noun}{_name_known(str(location[-1]), known)}"
@@ -122,11 +123,15 @@ def _explain(item: Mapping[str, Any], *, kind: object, noun: str, quotes: bool, 
     return Fault((*base, *location), (*base, *place.path), error, words)
 
 
-def _find_words(error: str, item: Mapping[str, Any], context: Mapping[str, Any], place: "_Place") -> str | None:
+def _find_words(
+    error: str, item: Mapping[str, Any], context: Mapping[str, Any], place: "_Place", *, quotes: bool
+) -> str | None:
     """Of errors that are in words already, or that need none about a type."""
     message = str(item.get("msg", ""))
     if error in ("value_error", "assertion_error"):
-        return _tidy(message.removeprefix("Value error, ").removeprefix("Assertion failed, "))
+        words = _tidy(message.removeprefix("Value error, ").removeprefix("Assertion failed, "))
+        gives = quotes and words.startswith("wanted ") and "input" in item and not place.is_secret
+        return f"{quote(item['input'])} was given; {words}" if gives else words
     if error == "json_invalid":
         return f"not JSON: {_explain_json(str(context.get('error', message)))}"
     if error == "union_tag_invalid":
@@ -198,7 +203,8 @@ class _Place:
         for number, step in enumerate(steps, 1):
             is_last = number == len(steps)
             below = [one for each in kinds for one in _step_into(each, step, into_key=is_key and is_last)]
-            if below or (is_open and is_last):
+            is_alternative = not below and sum(each is not NoneType for each in kinds) > 1
+            if not is_alternative or (is_open and is_last):
                 known = tuple(name for each in kinds for name in list_names(each))
                 path.append(step)
                 kinds = tuple(below)
@@ -263,6 +269,8 @@ def _step_into(kind: object, step: str | int, *, into_key: bool) -> Iterator[obj
             if step == name or step in _list_aliases(name, field):
                 yield from _unfold(field)
                 return
+        extra = inspect.get_annotations(kind).get("__pydantic_extra__")
+        kind = extra if kind.model_config.get("extra") == "allow" else None
     origin, arguments = get_origin(kind), get_args(kind)
     if not isinstance(origin, type):
         return
@@ -327,7 +335,7 @@ def _list_choices(choices: Sequence[object]) -> str:
     return " or ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
 
 
-_MOST_BOUND: Final = 10**15
+_MOST_BOUND: Final = 10**9
 """A bound beyond it helps nobody who gave a wrong number."""
 
 
@@ -339,9 +347,10 @@ def _describe_range(marks: Mapping[str, Any]) -> str:
     if low is not None and high is not None:
         return f" from {low} to {high}"
     least = f"of at least {low}" if low is not None else f"above {above}" if above is not None else ""
-    most = f"of at most {high}" if high is not None else f"below {below}" if below is not None else ""
-    said = " and ".join(filter(None, (least, most)))
-    return f" {said}" if said else ""
+    most = f"at most {high}" if high is not None else f"below {below}" if below is not None else ""
+    if most and not least:
+        return f" of {most}" if high is not None else f" {most}"
+    return f" {least} and {most}" if most else f" {least}" if least else ""
 
 
 def _describe_size(marks: Mapping[str, Any], noun: str) -> str:

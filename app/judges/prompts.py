@@ -381,7 +381,7 @@ def read_rubric(path: Path) -> RubricFile:
         document = parse_document(read_text(path, _MAX_RUBRIC_BYTES), path.name)
         own = OwnRubric.model_validate(document.value)
     except BrokenYaml as error:
-        message = error.detail.removeprefix(f"{path.name}: ")
+        message = error.detail.removeprefix(f"{path.name}: ").removeprefix(f"line {error.line}: ")
         return RubricFile((_build_finding(name, error.line or 0, "", message),), None)
     except ValidationError as error:
         return RubricFile(_explain_fields(name, document, error), None)

@@ -141,10 +141,10 @@ def create_app(
     features = load_features()
     panels = panels or build_panels(settings, store.judge_cache)
     observer.watch_judges(partial(collect_reports, panels))
-    workers = ProcessWorkers(_choose_size(settings.workers, settings), observer.record_worker_call)
+    workers = ProcessWorkers(count_workers(settings), observer.record_worker_call)
     observer.watch("worker_queue", lambda: workers.waiting)
     # Half of them, so that what models wrote never waits for all that authors sent.
-    authors = WorkersPart(workers, max(1, workers.size // 2))
+    authors = WorkersPart(workers, workers.size // 2)
     jails = programs or JailedPrograms(
         _choose_size(settings.programs.at_once, settings), observe=observer.record_program
     )
@@ -309,6 +309,11 @@ def _join_viewer_parts(parts: Sequence[ViewerParts]) -> ViewerParts:
     )
 
 
+def count_workers(settings: Settings) -> int:
+    """Of this process. At least two, whatever is set: a text of an author never takes the only one from models."""
+    return max(2, _choose_size(settings.workers, settings))
+
+
 def _choose_size(chosen: int | None, settings: Settings) -> int:
     """This process's part of the workers or jails: what is set holds for all processes together."""
     return choose_size(settings.processes) if chosen is None else -(-chosen // settings.processes)
@@ -391,9 +396,10 @@ def _add_record_routes(service: FastAPI, gateway: Gateway) -> None:
         task_cache=gateway.task_cache,
         scoring=gateway.scoring,
         checks=gateway.bounds,
+        runs=gateway.runs,
     )
     _add_routes(service, records_router)
-    _add_routes(service, create_rescoring_router(gateway.rescorer, gateway.quotas))
+    _add_routes(service, create_rescoring_router(gateway.rescorer))
     _add_routes(service, create_runs_router(gateway.runs, gateway.views))
 
 

@@ -27,10 +27,11 @@ from app.characters.loading import list_yaml_files, read_own_scenes, read_scenes
 from app.characters.scenes import Scene
 from app.characters.schema import CharacterCard, CharacterSheet, build_character_cards
 from app.characters.sheet_checks import (
-    SheetCheckContext,
     SheetFinding,
+    SheetSurroundings,
     build_check_context,
     build_source,
+    build_surroundings,
     check_sources,
     read_source,
 )
@@ -464,7 +465,7 @@ class ServedCharacters:
     """Those that read texts of authors."""
     refresh_examples: Callable[[], Awaitable[None]]
     """To be awaited after other characters are served."""
-    _context: tuple[NpcArena | None, SheetCheckContext] | None = None
+    _surroundings: tuple[NpcArena | None, SheetSurroundings] | None = None
     """With the characters that it was made of."""
     _list_written: Callable[[], Mapping[str, str]] = dict
     """What stands in place of the folder's files."""
@@ -515,14 +516,14 @@ class ServedCharacters:
         casts = [cast for split in splits if arena for cast in arena.roster.list_casts(split, "both", "all", None)]
         return tuple(cast.scene for cast in casts if cast.sheet.id == character)
 
-    def build_context(self) -> SheetCheckContext:
+    def build_surroundings(self) -> SheetSurroundings:
         """What a sheet is checked beside."""
         arena = self._find_arena()
-        if self._context is None or self._context[0] is not arena:
+        if self._surroundings is None or self._surroundings[0] is not arena:
             scenes = read_scenes(PACKAGED_SCENES) if arena is None else arena.scene_sets
             gates = (gate.flag for gate in GATES)
-            self._context = arena, build_check_context(scenes, gates, () if arena is None else arena.sheets)
-        return self._context[1]
+            self._surroundings = arena, build_surroundings(scenes, gates, () if arena is None else arena.sheets)
+        return self._surroundings[1]
 
     async def build_prompt(self, file: str, text: str, scene: str | None) -> tuple[Message, ...]:
         """The prompt of a sheet or of scenes that are being written, which are read in workers. InvalidRequest naming

@@ -220,8 +220,8 @@ class Settings(Described, BaseSettings):
     request is held: 175 for OpenRLHF, 115 for slime. Then a roll-out or a scale-in breaks none off."""
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Processes at most in which texts of models are parsed or run, and texts of authors are read in half of them; as
-    many as there are processor cores, and at least 2, by default. Where several processes serve, each has its part,
-    rounded up, and at least 2 by default."""
+    many as there are processor cores by default. Where several processes serve, each has its part, rounded up. Each
+    has at least 2, whatever is set: a text of an author takes no model's only worker."""
     programs: ProgramSettings = ProgramSettings()
     """Programs that models wrote."""
     tracing: TracingSettings = TracingSettings()

@@ -321,7 +321,9 @@ NOT_SHOWN: Final = {
     "GET /view/assets/{version}/{name}": "our own files",
     "GET /view/runs": "names are letters, digits, - and _",
     "GET /view/worlds": "so are those of worlds",
-    "GET /view/worlds/{world}/write": "it shows no name that it refuses",
+    "GET /view/new-world": "the form is empty",
+    "GET /view/worlds/{world}/events/new": "so is that of an event",
+    "GET /view/worlds/{world}/lorebooks/new": "so is that of a lorebook",
     "POST /sign-out": "it leads to another page",
 }
 UNSEEN: Final = {"atropos-wandb_group", "atropos-wandb_project", "policy-says"}

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from app.characters.loading import BrokenYaml, parse_document, parse_model, read_sheet
 from app.characters.lorebooks import mentions, normalise_spelling, split_words
 from app.characters.scenes import SceneSet
-from app.characters.sheet_checks import SheetCheckContext, build_check_context, check_sheets
+from app.characters.sheet_checks import SheetCheckContext, build_check_context, build_surroundings, check_sheets
 from app.cli.main import cli
 from app.toolkit.templates import find_packaged_folder
 from tests.support.packaged_arena import packaged_arena
@@ -214,3 +214,13 @@ def test_a_lorebook_that_cannot_be_searched_is_an_error(tmp_path: Path) -> None:
     text = TEXT + "lorebook: {entries: [{id: a, keys: ['(?=x)'], regex: true, content: x}]}\n"
     ((_, field, level, message),) = found(tmp_path, text)
     assert (field, level, "lorebook.entries[0].keys[0]: RE2 cannot use this pattern" in message) == ("", "error", True)
+
+
+def test_a_sheet_is_checked_beside_the_words_of_all_others_and_not_of_its_former_self() -> None:
+    """Each once, however many characters say it."""
+
+    def show(context: SheetCheckContext) -> tuple[set[str], dict[str, list[str]]]:
+        return {*context.worlds}, {language: sorted(words.split()) for language, words in context.words.items()}
+
+    surroundings = build_surroundings((), (), packaged_arena().sheets)
+    assert show(surroundings.leave_out({"hob_tarrant", "nobody"})) == show(build_check_context((), (), OTHERS))

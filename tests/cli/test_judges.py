@@ -108,12 +108,16 @@ def test_a_judge_that_is_shown_a_part_of_its_prompts_is_asked_nothing_else(
 
 
 def test_values_are_shown_by_criterion_of_the_rubric_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read back first has as many bytes as the longest question, in whatever script the rubric is."""
     text = DEFAULT_RUBRIC.read_text(encoding="utf-8").replace("name: responsiveness", "name: answers")
+    text = text.replace("Does the reply answer this line,", f"Does the reply, {'ответ ' * 300}answer this line,")
     Path("mine.yaml").write_text(text, encoding="utf-8")
     with serving(judging(good)) as server:
         configure(monkeypatch, server.url)
         found = check("--rubric", "mine.yaml", "--sheets", "2")[1]
+        first, *others = (sum(len(one["content"].encode()) for one in asked.messages) for asked in server.received)
     assert found is not None
+    assert first >= max(others)
     names = [*CRITERIA[:-1], "answers"]
     assert [(one.criterion, one.clean, one.spoilt, one.higher.value) for one in found.criteria] == [
         (name, 1.0, 0.25, 1.0) for name in names

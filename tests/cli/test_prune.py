@@ -1,6 +1,5 @@
 """`atropos-envs prune` says what would go, asks, and removes it; a service does so by itself where that is set."""
 
-import asyncio
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -12,11 +11,12 @@ from sqlalchemy import select
 
 from app.domain.groups import Group
 from app.main.application import create_app
+from app.main.store import Store
 from app.settings import Settings
 from app.store.database import open_writer
 from app.store.tables import groups
 from tests.support.commands import Ended, ended
-from tests.support.store_cases import START, group, opened, record
+from tests.support.store_cases import START, group, record, using
 from tests.support.tables import read_table
 
 TABLE = read_table(__file__, "prune.yaml", tuple[tuple[tuple[str, ...], str], ...])
@@ -38,22 +38,17 @@ def url(tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch) ->
     items.append(group("eval", purpose="eval"))
     old = [give_tokens(one.group).model_copy(update={"created_at": START - timedelta(days=900)}) for one in items]
 
-    async def fill() -> None:
-        async with opened(url) as store:
-            await store.tasks.put([record(0)])
-            await store.groups.add([type(items[0])(one) for one in old])
+    async def fill(store: Store) -> None:
+        await store.tasks.put([record(0)])
+        await store.groups.add([type(items[0])(one) for one in old])
 
-    asyncio.run(fill())
+    using(url, fill)
     monkeypatch.setenv("ATROPOS_ENVS_DATABASE_URL", url)
     return url
 
 
 def read_groups(url: str) -> Sequence[str]:
-    async def read() -> Sequence[str]:
-        async with opened(url) as store:
-            return sorted(await store.groups.find([*(f"g{n}" for n in range(30)), "eval"]))
-
-    return asyncio.run(read())
+    return sorted(using(url, lambda store: store.groups.find([*(f"g{n}" for n in range(30)), "eval"])))
 
 
 def list_lines(done: Ended) -> list[str]:

@@ -1,5 +1,7 @@
 """Scoring many groups anew from the command line, against a real gateway."""
 
+from collections.abc import Callable
+
 import httpx
 import pytest
 import respx
@@ -70,13 +72,15 @@ def test_a_dry_run_stores_nothing_and_leaves_judged_groups_out(served: Served) -
 
 def test_what_is_paid_otherwise_is_told_by_kind() -> None:
     tally = RescoreTally()
+    summarise: Callable[..., GroupSummary] = GroupSummary.model_construct
+    describe: Callable[..., Scoring] = Scoring.model_construct
     right, wrong = Score.exact(True, rationale="correct"), Score.exact(False, rationale="the answer is wrong")
     lost = Score.unscored("version_changed", "it no longer asks this")
     for number, (before, scores) in enumerate(
         [((0.0, 1.0), (right, right)), ((0.0, 1.0), (right, wrong)), ((1.0, None), (lost, wrong))]
     ):
-        group = GroupSummary.model_construct(group_id=f"group_{number}", environment="math", policy=None)
-        scoring = Scoring.model_construct(group_id=group.group_id, outcome="scored", scores=scores)
+        group = summarise(group_id=f"group_{number}", environment="math", policy=None)
+        scoring = describe(group_id=group.group_id, outcome="scored", scores=scores)
         rewards = tuple(score.reward for score in scores)
         tally.add(group, RescoreReply(scoring=scoring, rewards=rewards, original=before))
     told = [(one.change, one.reason, one.completions, one.groups, one.example) for one in tally.list_changes()]

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ def test_names_and_labels_of_what_is_rendered_meet(overlay: str) -> None:
     assert not any(set(selected[0].items()) <= set(job.items()) for job in jobs)  # no requests for a migration
 
 
-WAYS = read_table(__file__, "ways.yaml", Mapping[str, tuple[Mapping[str, str], list[str], list[str]]])
+WAYS = read_table(__file__, "ways.yaml", dict[str, tuple[dict[str, str], list[str], list[str]]])
 """By policy: whom it is for, who may enter, and where they may leave for."""
 
 

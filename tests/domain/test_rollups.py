@@ -5,9 +5,10 @@ import pytest
 from app.domain.rollups import (
     MOST_NAMES,
     MeasureMap,
+    Rollup,
+    RollupKey,
     add_measures,
     add_up,
-    compute_spread,
     list_criteria,
     merge_measures,
     negate,
@@ -16,6 +17,7 @@ from app.domain.scores import Criterion, Score
 from tests.support.store_cases import group
 
 GROUPS = 500
+KEY = RollupKey("run", "toy", "a", "train")
 
 
 def name_criterion(number: int) -> MeasureMap:
@@ -43,9 +45,7 @@ def test_a_rollup_holds_few_names_and_gives_back_what_is_taken_away() -> None:
 
 def test_groups_that_were_counted_without_squares_leave_a_sum_without_spread() -> None:
     """Those of an earlier release, which had a number that means something else now."""
-    [known], [former] = (
-        merge_measures([{"all": first}, {"all": add_up([1.0])}]).values() for first in (add_up([0.0, 0.5]), [2, 0, 7])
-    )
-    squares, freedom = compute_spread([*known])
-    assert (squares, freedom) == pytest.approx((2 * 0.25**2 + 1 - 3 * 0.5**2, 1))
-    assert (former, compute_spread([*former])) == ([3, 1 << 60], (0.0, 0))
+    earlier = (add_up([0.0, 0.5]), [2, 0, 7])
+    known, former = (Rollup(KEY, merge_measures([{"all": first}, {"all": add_up([1.0])}])) for first in earlier)
+    assert known.spread("all") == pytest.approx((2 * 0.25**2 + 1 - 3 * 0.5**2, 1))
+    assert (former.measures, former.spread("all")) == ({"all": [3, 1 << 60]}, (0.0, 0))

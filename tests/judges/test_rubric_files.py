@@ -41,7 +41,7 @@ def test_the_shipped_rubric_is_the_same_when_it_is_given() -> None:
     [
         *TABLE,
         (SHORT, "- 1\n", "1 : a list of 1 was given; wanted is an object of names and values"),
-        (SHORT, "a: [", "2 : line 2: a [ or { is not closed"),
+        (SHORT, "a: [", "2 : a [ or { is not closed"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line_and_key(tmp_path: Path, old: str, new: str, says: str) -> None:

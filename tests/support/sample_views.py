@@ -44,39 +44,6 @@ _SAMPLES: dict[str, Any] = yaml.load(
     Path(__file__).with_name("sample_views.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
 JUDGES = TypeAdapter(tuple[JudgeEntry, ...]).validate_python(_SAMPLES["judges"])
-ORDERS = tuple(map(ToolSpec.model_validate, _SAMPLES["tools"]))
-
-
-def calling(name: str, arguments: str | dict[str, JsonValue]) -> Message:
-    return Message(role="assistant", tool_calls=(ToolCall(function=FunctionCall(name=name, arguments=arguments)),))
-
-
-PROMPT = TaskPrompt(
-    messages=(
-        Message(role="system", content="You work for the user."),
-        Message(role="user", content="The blue cup of order 1204 came broken. Please refund it."),
-    ),
-    tools=ORDERS,
-)
-FOUND = '{"order": {"number": 1204, "items": [{"name": "blue cup", "price": "14.90"}, {"name": "tray"}]}}'
-RIGHT = (
-    calling("find_order", {"number": 1204}),
-    Message(role="tool", name="find_order", content=FOUND),
-    calling("refund", '{"number": 1204, "items": ["blue cup"], "reason": "broken"}'),
-    Message(role="tool", name="refund", content='{"refunded": "14.90"}'),
-    Message(role="assistant", content="Done: 14.90 go back to your card."),
-)
-GUESSED = (
-    calling("refund", {"number": "1204", "items": ["cup"], "reason": "It came broken. " * 100}),
-    Message(role="tool", name="refund", content='{"error": "refund: \'number\' does not fit its schema"}'),
-    Message(role="assistant", content="It is refunded."),
-)
-ROLLOUTS = (
-    (Completion(messages=GUESSED), Score.exact(False, rationale="the state at the end is not what was asked for")),
-    (Completion(messages=RIGHT), Score.exact(True, rationale="done as asked")),
-    (Completion(messages=(calling("refund", '{"number": NaN}'),)), Score.exact(False)),
-)
-"""What an agent might do with two tools: once by guessing, once right, once in no way that can be read."""
 
 
 def group_of(
@@ -112,6 +79,17 @@ def group_of(
     )
 
 
+def stored_group(number: int, name: str) -> GroupDetail:
+    """One of sample_views.yaml."""
+    stored = dict(_SAMPLES["groups"][name])
+    prompt = TaskPrompt.model_validate(stored.pop("prompt"))
+    return group_of(number, stored.pop("environment"), prompt, _read_rollouts(stored.pop("rollouts")), **stored)
+
+
+def _read_rollouts(stored: Sequence[Mapping[str, Any]]) -> list[tuple[Completion, Score]]:
+    return [(Completion.model_validate(one["completion"]), Score.model_validate(one["score"])) for one in stored]
+
+
 def npc_group(number: int) -> GroupDetail:
     prompt = TaskPrompt(
         messages=(
@@ -123,9 +101,7 @@ def npc_group(number: int) -> GroupDetail:
         metadata={"character": "mirela_voss", "scene": "sea_wall", "passages": [{"id": "event_12", "source": "world"}]},
     )
     stored = _SAMPLES["npc"]
-    rollouts = [
-        (Completion.model_validate(one["completion"]), Score.model_validate(one["score"])) for one in stored["rollouts"]
-    ]
+    rollouts = _read_rollouts(stored["rollouts"])
     asked = "You compare replies of a non-player character to one line of a player. " * 80
     first = Judgement.model_validate({**stored["judgement"], "prompt": asked})
     second = first.model_copy(
@@ -182,14 +158,7 @@ def rescored_group(number: int) -> GroupDetail:
 
 
 def gsm8k_group(number: int) -> GroupDetail:
-    question = "Natalia sold clips to 48 friends in April, and half as many in May. How many did she sell altogether?"
-    prompt = TaskPrompt(messages=(Message(role="user", content=question),))
-    texts = ["48 / 2 = 24 and 48 + 24 = 72. #### 72", "48 + 48 = 96. #### 96", "#### 72", "I think it is 72"]
-    rollouts = [
-        (Completion(text=text, finish_reason="stop"), Score.exact("#### 72" in text, rationale="final answer"))
-        for text in texts
-    ]
-    return group_of(number, "gsm8k", prompt, rollouts, run="sums")
+    return stored_group(number, "gsm8k")
 
 
 def hostile_group(number: int) -> GroupDetail:
@@ -245,23 +214,8 @@ def hostile_group(number: int) -> GroupDetail:
     return scored_again(detail, HOSTILE, (1.0, 0.5, 0.25, None))
 
 
-def agent_group(number: int) -> GroupDetail:
-    return group_of(number, "tool_agent", PROMPT, ROLLOUTS)
-
-
 def pending_group(number: int) -> GroupDetail:
-    prompt = TaskPrompt(messages=(Message(role="user", content="Which of the two would you rather read?"),))
-    rollouts = [(Completion(text=text), Score.pending()) for text in ("this", "that")]
-    return group_of(number, "rlaif", prompt, rollouts, run=None, outcome="pending")
-
-
-def unscored_group(number: int) -> GroupDetail:
-    prompt = TaskPrompt(messages=(Message(role="user", content="Book a table for two at eight."),))
-    rollouts = [
-        (Completion(text="done"), Score.unscored("budget")),
-        (Completion(text="Booked."), Score.unscored("judge_failed")),
-    ]
-    return group_of(number, "rlaif", prompt, rollouts, outcome="unscored", flags=("late", "scoring_changed"))
+    return stored_group(number, "pending")
 
 
 def sample_groups() -> list[GroupDetail]:
@@ -269,10 +223,10 @@ def sample_groups() -> list[GroupDetail]:
         npc_group(1),
         gsm8k_group(2),
         pending_group(3),
-        unscored_group(4),
+        stored_group(4, "unscored"),
         hostile_group(5),
         rescored_group(6),
-        agent_group(7),
+        stored_group(7, "agent"),
     ]
 
 

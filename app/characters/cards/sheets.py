@@ -231,11 +231,11 @@ def _explain_refusal(fields: JsonFields, fault: ErrorDetails) -> InvalidRequest:
     return build_refusal(fields.build_path(field), explained.words)
 
 
-def build_slug(name: str) -> str:
-    """A file-safe id from any name."""
+def build_slug(name: str, otherwise: str = "character") -> str:
+    """A file-safe id from any name. One without letters of ASCII and digits begins with `otherwise`."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().casefold()
     slug = re.sub(r"[^a-z0-9]+", "_", plain).strip("_")[:48].strip("_")
-    return slug or f"character_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    return slug or f"{otherwise}_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
 def _find_char_name(fields: JsonFields) -> str:

@@ -23,7 +23,7 @@ from app.domain.errors import Gone, InvalidRequest, UserError
 from app.domain.faults import explain_faults
 from app.domain.groups import Group
 from app.domain.parts import GroupPart
-from app.domain.runs import Policy, Run
+from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
 from app.domain.values import FiniteNumber, Frozen, Split, digest
@@ -32,7 +32,6 @@ from app.http.api.models import EnvironmentInfo, JudgeInfo
 from app.inference.policies import SamplingParameters, TurnTokens
 from app.inference.wire import Usage
 from app.service.requests import HandedOutTask, compute_part_group_id
-from app.service.runs import RunSettings
 from app.terminal.client import GatewayClient
 from app.terminal.files import write_file
 
@@ -335,12 +334,6 @@ class EvaluationContext:
     tasks: tuple[HandedOutTask, ...]
     since: datetime | None
     """When the run started, which fixes retrieved contexts and characters; None for a dry run."""
-
-
-async def ensure_run(gateway: GatewayClient, spec: EvaluationSpec) -> tuple[Run, bool]:
-    """Gets or creates the run, whose seed fixes the order of tasks. Whether it was there before."""
-    before = await gateway.fetch_run(spec.run)
-    return before or await gateway.put_run(spec.run, RunSettings(seed=spec.seed)), before is not None
 
 
 async def fetch_tasks(

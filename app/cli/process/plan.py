@@ -82,7 +82,8 @@ def _parse_member(option: str, name: str, weight: str, split: Split, params: dic
     try:
         return MixMember.model_validate({"env": name, "weight": number, "split": split, "params": params})
     except ValidationError as error:
-        raise UserError(f"{option} {name}: {explain_faults(error, MixMember)[0].sentence}") from error
+        fault = explain_faults(error, MixMember)[0]
+        raise UserError(f"{option} {name}: {fault.dotted}: {fault.words}") from error
 
 
 # The output of groups to a file; that to a trainer is an `AtroposOutput`.

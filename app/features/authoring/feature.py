@@ -16,7 +16,7 @@ from app.http.viewer.rendering import PageLink, ViewerParts
 
 def build_authoring(kernel: Kernel) -> FeatureParts:
     characters = kernel.characters
-    source = CharacterSource(NpcArena.name, characters.folder, characters.build_context)
+    source = CharacterSource(NpcArena.name, characters.folder, characters.build_surroundings)
     store = kernel.storage.part(AuthoredStore)
     authoring = AuthoringService(source, kernel.gateway.catalogue, store, kernel.authors, kernel.refresh_examples)
     characters.replace_texts(authoring.list_written)

@@ -176,8 +176,8 @@ def _tell_change(rule: _TrendRule, change: _Change) -> str:
     """Beside the series' own trend, with its 95 % interval."""
     effect, reach = change.effect, Z_95 * change.error
     if rule.name in LOGARITHMIC:
-        times, low, high = (f"{math.exp(one):.2g}" for one in (effect, effect - reach, effect + reach))
-        return f"{_RATIOS[rule.name].format(times)} (95 % {low} to {high})"
+        times, least, most = (f"{math.exp(one):.2g}" for one in (effect, effect - reach, effect + reach))
+        return f"{_RATIOS[rule.name].format(times)} (95 % {least} to {most})"
     low, high = sorted((abs(effect - reach), abs(effect + reach)))
     return f"{rule.meaning}: {abs(effect):.3f} {'higher' if effect > 0 else 'lower'} (95 % {low:.3f} to {high:.3f})"
 

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Final
 
 from app.characters.scenes import Scene
-from app.domain.errors import Conflict
+from app.domain.errors import Conflict, UserError
 from app.features.authoring.service import AuthoringService
 from app.features.contract import Feature, FeatureParts, Kernel
 from app.features.labels.service import LabelService
 from app.features.play.pages import TalkPages, create_talk_router
 from app.features.play.routes import create_play_router
 from app.features.play.service import PlayService, PlayTurns, keep_scene
+from app.features.play.stand_in import LOCAL_SERVERS, STAND_IN, find_local_servers
 from app.features.play.store import PlayStore
 from app.features.worlds.service import WorldService
 from app.http.viewer.rendering import MenuEntry, PageLink, ViewerParts, build_link
@@ -27,7 +28,7 @@ def build_play(kernel: Kernel) -> FeatureParts:
     playing = PlayService(
         policies=build_policies(kernel),
         worlds=worlds,
-        list_names=characters.list_names,
+        list_sheets=characters.list_sheets,
         gates=JudgePanel((), 0.0),  # without judges it runs the gates alone
         quotas=kernel.gateway.quotas,
         clock=kernel.clock,
@@ -49,7 +50,8 @@ def build_play(kernel: Kernel) -> FeatureParts:
         clock=kernel.clock,
         keep_days=kernel.settings.retention.play_days,
     )
-    pages = TalkPages(playing, turns, worlds)
+    find_servers = partial(find_local_servers, LOCAL_SERVERS, {kernel.settings.port})
+    pages = TalkPages(playing, turns, worlds, find_servers)
     return FeatureParts(
         routers=[create_play_router(playing, turns, worlds)],
         pages=[partial(create_talk_router, pages)],
@@ -65,7 +67,9 @@ def _link_character(name: str) -> PageLink:
 
 
 def build_policies(kernel: Kernel) -> dict[str, ChatPolicyServer]:
-    """By name. ValueError for a key that cannot be had."""
+    """By name. ValueError for a key that cannot be had, and for the stand-in's name."""
+    if STAND_IN in kernel.settings.policies:
+        raise UserError(f"policies.{STAND_IN}: the name of the built-in stand-in; choose another name")
     return {name: _build_policy(kernel, name, policy) for name, policy in kernel.settings.policies.items()}
 
 

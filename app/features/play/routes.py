@@ -554,7 +554,7 @@ class _ChatCompletions:
     async def answer(self, request: ChatRequest, client: Request) -> Response:
         exchange = await self._read(request, client)
         await self._service.quotas.count_request()
-        policy = self._service.get_policy(exchange.played.policy)
+        policy = self._service.get_policy(exchange.played, exchange.turn)
         continues = exchange.read.beginning is not None
         began = asyncio.get_running_loop().time()
         writer = ReplyWriter(exchange.name)
@@ -572,7 +572,8 @@ class _ChatCompletions:
     async def _read(self, request: ChatRequest, client: Request) -> _PlayExchange:
         caller = await self._turns.identify(find_caller(client.scope), request.user)
         fields = request.play
-        names = {one.casefold(): key for key, name in self._service.list_names().items() for one in (key, name)}
+        sheets = self._service.list_sheets()
+        names = {one.casefold(): sheet.id for sheet in sheets for one in (sheet.id, sheet.identity.name)}
         try:
             read = read_conversation(request, names)
         except ValidationError as error:

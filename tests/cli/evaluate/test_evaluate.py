@@ -257,6 +257,7 @@ def test_characters_that_are_held_out_of_training(gateway: Served, tmp_path: Pat
     assert (done.exit_code, labels, held_out - labels.keys(), cautions) == (0, own, set(), ["offline_judge"]), done.told
 
 
+RUN_OF_MISTAKES = "never-made"
 WRONG = read_table(__file__, "evaluate.yaml", dict[str, tuple[tuple[str, ...], str]])
 
 
@@ -264,9 +265,10 @@ WRONG = read_table(__file__, "evaluate.yaml", dict[str, tuple[tuple[str, ...], s
 def test_what_is_wrong_is_said_and_nothing_is_spent(gateway: Served, tmp_path: Path, wrong: str) -> None:
     given, words = WRONG[wrong]
     with serving_policy(Policy(), models=[MODEL]) as policy:
-        done = evaluate(gateway.url, policy.url, tmp_path / "out", *given)
+        done = evaluate(gateway.url, policy.url, tmp_path / "out", "--run", RUN_OF_MISTAKES, *given)
         asked = len(policy.received)
-    assert (done.exit_code, words in done.told, asked, done.attempts) == (2, True, 0, []), done.told
+    runs = httpx.get(f"{gateway.url}/runs/{RUN_OF_MISTAKES}").status_code
+    assert (done.exit_code, words in done.told, asked, done.attempts, runs) == (2, True, 0, [], 404), done.told
 
 
 def test_what_a_server_says_cannot_steer_the_terminal(gateway: Served, tmp_path: Path) -> None:

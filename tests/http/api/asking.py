@@ -20,7 +20,7 @@ async def lease(
 
 
 async def take(client: httpx.AsyncClient, environment: str = "toy", **asked: JsonValue) -> HandedOutTask:
-    (task,) = await lease(client, environment, **asked)
+    (task,) = await lease(client, environment, 1, **asked)
     return task
 
 

@@ -1,6 +1,5 @@
 """Budgets of runs over HTTP: what no longer fits is unscored, never judged in part."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,37 +7,16 @@ import httpx
 import pytest
 from pydantic import JsonValue
 
-from app.domain.judging import Judgement, JudgeRequest
-from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
 from app.service.requests import GroupReply
 from tests.http.api.asking import answer, lease, score
-from tests.support.playground import World, by_number, gateway
-
-
-class PaidJudge(ScriptedJudge):
-    """Every call costs a dime, and two at most; it takes a while."""
-
-    def __init__(self, name: str, price: float | None = 0.1) -> None:
-        super().__init__(by_number, name)
-        self._price = price
-
-    def compute_most(self, input_tokens: int) -> float | None:
-        return None if self._price is None else 2 * self._price
-
-    @property
-    def longest_answer(self) -> int:
-        return 0
-
-    async def judge(self, request: JudgeRequest) -> Judgement:
-        await asyncio.sleep(0.01)
-        made = await super().judge(request)
-        return made.model_copy(update={"calls": 1, "cost_usd": self._price, "input_tokens": 10, "output_tokens": 5})
+from tests.support.playground import PaidJudge, World, by_number, gateway
 
 
 @pytest.fixture
 async def client(database: Path) -> AsyncIterator[httpx.AsyncClient]:
-    paid = {"paid": PaidJudge("paid"), "unpriced": PaidJudge("unpriced", None)}
+    """Every call costs a dime, and two at most."""
+    paid = {"paid": PaidJudge(by_number, "paid", 0.1, 0.2), "unpriced": PaidJudge(by_number, "unpriced", None, None)}
     async with gateway(World(), database, ConfiguredPanels(paid, {}, fallback=("paid",))) as client:
         yield client
 

@@ -125,9 +125,9 @@ async def test_a_port_of_its_own_serves_a_game_at_the_root_that_is_paid_with_its
 
 
 async def test_a_reply_that_is_cut_off_ends_the_episode_and_one_that_broke_off_has_no_score(judged: Judged) -> None:
-    cut = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+    cut: dict[str, Any] = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
     told, after = [], []
-    for place, ending in enumerate((cut, {"status": "failed"})):
+    for place, ending in enumerate([cut, {"status": "failed"}]):
         row = build_row(judged.tasks("mastermind", 1)[0]["task_id"], 0, 0)
         client = connect(judged, f"run=cut-{place}", "mastermind")
         (await client.post("reset", row)).raise_for_status()

@@ -15,41 +15,23 @@ from app.toolkit.tool_calls.formats import FORMATS, ToolFormat
 from app.toolkit.tool_calls.replies import read_calls, read_message_calls, read_text_calls
 from tests.support.tables import read_table, unfold
 
-BOOK: dict[str, JsonValue] = {
-    "type": "object",
-    "properties": {
-        "restaurant": {"type": "string"},
-        "guests": {"type": "integer"},
-        "deposit": {"type": "number"},
-        "outside": {"type": "boolean"},
-        "dishes": {"type": "array", "items": {"type": "string"}},
-        "guest": {"type": "object"},
-        "note": {"type": ["string", "null"]},
-        "room": {"enum": ["garden", "hall"]},
-    },
-    "required": ["restaurant", "guests"],
-}
+
+class Replies(Frozen):
+    """The tables of formats.yaml, which says what each holds."""
+
+    variants: dict[ToolFormat, tuple[str, ...]]
+    beside: tuple[tuple[str, str], ...]
+    malformed: dict[ToolFormat, tuple[str, ...]]
+    book: dict[str, JsonValue]
+    calls: tuple[ParsedCall, ...]
+
+
+REPLIES = read_table(__file__, "formats.yaml", Replies)
 TOOLS = tuple(
     ToolSpec(function=FunctionSpec(name=name, parameters=schema))
-    for name, schema in (("book_table", BOOK), ("open_hours.get", {"type": "object", "properties": {}}))
+    for name, schema in (("book_table", REPLIES.book), ("open_hours.get", {"type": "object", "properties": {}}))
 )
-CALLS = (
-    ParsedCall(
-        name="book_table",
-        arguments={
-            "restaurant": 'Chez "Ève" \\ [x](y)',
-            "guests": 4,
-            "deposit": -12.5,
-            "outside": True,
-            "dishes": ["soup, cold", "it's fish"],
-            "guest": {"name": "Ann", "tags": [1, None, False]},
-            "note": "5",
-            "room": "hall",
-        },
-    ),
-    ParsedCall(name="open_hours.get", arguments={}),
-    ParsedCall(name="book_table", arguments={"restaurant": "line\nbreak\tand 日本", "guests": 2, "note": None}),
-)
+CALLS = REPLIES.calls
 
 HERMES_ONE = '<tool_call>{"name": "book_table", "arguments": {"restaurant": "Roma", "guests": 2}}</tool_call>'
 HERMES_JSON = HERMES_ONE.removeprefix("<tool_call>").removesuffix("</tool_call>")
@@ -85,15 +67,6 @@ def test_the_same_calls_in_every_format(name: ToolFormat, count: int) -> None:
     assert likeliest == [CallReading(CALLS[:count], "", name)] * 4
 
 
-class Replies(Frozen):
-    """The tables of formats.yaml, which says what each holds."""
-
-    variants: dict[ToolFormat, tuple[str, ...]]
-    beside: tuple[tuple[str, str], ...]
-    malformed: dict[ToolFormat, tuple[str, ...]]
-
-
-REPLIES = read_table(__file__, "formats.yaml", Replies)
 PREFIXED = re.sub("<(/?)", r"<\1" + "antml" + ":", INVOKE_ONE)
 TOO_LARGE: list[tuple[str, ToolFormat]] = [
     (HERMES_ONE.replace('"guests": 2', '"guests": ' + "9" * 5000), "hermes"),
