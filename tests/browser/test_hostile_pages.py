@@ -324,7 +324,8 @@ NOT_SHOWN: Final = {
     "GET /view/new-world": "the form is empty",
     "GET /view/worlds/{world}/events/new": "so is that of an event",
     "GET /view/worlds/{world}/lorebooks/new": "so is that of a lorebook",
-    "POST /sign-out": "it leads to another page",
+    "GET /view/stats": "it leads to another page",
+    "POST /sign-out": "so does this",
 }
 UNSEEN: Final = {"atropos-wandb_group", "atropos-wandb_project", "policy-says"}
 """What no page shows."""

@@ -82,7 +82,8 @@ def tell_reply(score: Score, *, is_offline: bool) -> ReplyReason:
         first, stop, more = _clean(explained).partition(". ")
         return ReplyReason(first + stop.rstrip(), more, score.rationale)
     sentence = said or _cut_sentence(explained)
-    return ReplyReason(sentence, "", "" if _end(score.rationale) == sentence else score.rationale)
+    whole = _end(escape_invisible(" ".join(score.rationale.split())))
+    return ReplyReason(sentence, "", "" if whole == sentence else score.rationale)
 
 
 def _name_largest(moved: Iterable[tuple[float, str]], most: int = 2) -> str:
