@@ -87,8 +87,8 @@ JSON = read_table(__file__, "json.yaml", tuple[tuple[str, JsonValue, list[str]],
         ('{"a": "é"}'.encode("utf-16"), {"a": "é"}, []),
         (
             r"""{"a": "it\'s \v\q, \
- not \\", größe: 'a \
- "b" \\', имя: "\u00e9\n", $_1: 1}""".encode(),
+not \\", größe: 'a \
+"b" \\', имя: "\u00e9\n", $_1: 1}""".encode(),
             {"a": "it's \x0bq, not \\", "größe": 'a "b" \\', "имя": "é\n", "$_1": 1},
             ["it is JSON5 and no JSON"],
         ),
