@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from app.characters.scenes import Scene
+from app.domain.access import name_current_caller
 from app.domain.errors import Conflict
 from app.features.authoring.service import AuthoringService
 from app.features.contract import Feature, FeatureParts, Kernel
@@ -24,10 +25,19 @@ from app.settings import PolicySettings
 def build_play(kernel: Kernel) -> FeatureParts:
     characters, worlds = kernel.characters, kernel.find(WorldService)
     authoring = kernel.find(AuthoringService)
+
+    def list_drafted() -> list[str]:
+        """Characters of which the caller keeps a draft."""
+        return [file.removesuffix(".yaml") for file in authoring.list_drafted(name_current_caller()) if "/" not in file]
+
+    def list_names() -> dict[str, str]:
+        """The caller talks to characters that are not published too."""
+        return {**dict(zip(drafted := list_drafted(), drafted, strict=True)), **characters.list_names()}
+
     playing = PlayService(
         policies=build_policies(kernel),
         worlds=worlds,
-        list_names=characters.list_names,
+        list_names=list_names,
         gates=JudgePanel((), 0.0),  # without judges it runs the gates alone
         quotas=kernel.gateway.quotas,
         clock=kernel.clock,
@@ -49,7 +59,7 @@ def build_play(kernel: Kernel) -> FeatureParts:
         clock=kernel.clock,
         keep_days=kernel.settings.retention.play_days,
     )
-    pages = TalkPages(playing, turns, worlds)
+    pages = TalkPages(playing, turns, worlds, list_drafted)
     return FeatureParts(
         routers=[create_play_router(playing, turns, worlds)],
         pages=[partial(create_talk_router, pages)],

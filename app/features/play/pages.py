@@ -4,7 +4,7 @@ The conversation so far travels in the form, so nothing is kept of it on the ser
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
@@ -207,6 +207,8 @@ class TalkPages:
     playing: PlayService
     turns: PlayTurns
     worlds: WorldService
+    list_drafted: Callable[[], Collection[str]]
+    """Characters of which the caller keeps a draft, which speaks in place of what is published."""
 
 
 @dataclass(frozen=True)
@@ -268,6 +270,11 @@ class _TalkActions:
         scores = await self.pages.turns.judge(caller, pick_field(sent, "turn"))
         return await self._show(request, bounds, pick_field(sent, "turn"), scores=scores)
 
+    def _name_characters(self) -> list[tuple[str, str]]:
+        drafted = self.pages.list_drafted()
+        names = self.pages.playing.list_names()
+        return [(one, f"{name} (your draft)" if one in drafted else name) for one, name in names.items()]
+
     async def _read(self, request: Request) -> tuple[PlayCaller, FormFields]:
         return await self._identify(request), await read_fields(request, _MAX_FORM)
 
@@ -321,7 +328,7 @@ class _TalkActions:
         newest = await self.pages.turns.list_newest(await self._identify(request), _MOST_TURNS)
         shown = {
             "state": state,
-            "characters": playing.list_names().items(),
+            "characters": self._name_characters(),
             "worlds": [world.name for world in listed],
             "policies": [*playing.policies],
             "newest": [(one, _show_opening(one)) for one in newest],
