@@ -33,10 +33,8 @@ PYTEST := $(SUITE) -n $(WORKERS) --ignore=tests/trainers $(CHECKED:%=--ignore=%)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # Byte code of what is imported is made when it is; of all that is installed it would take longer than to install it.
 TAKE := install --no-compile --require-hashes
-# For people who wait: with progress. uv where it is on the machine, pip otherwise, and where uv cannot (it reads no pip.conf).
-UV := $(shell command -v uv 2>/dev/null)
-LOUD_PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --progress-bar on
-INSTALL = install() { $(if $(UV),$(UV) pip install --python $(BIN)/python "$$@" || )$(LOUD_PIP) "$$@"; }; install
+# With uv, which is brought where it is missing: it takes seconds, and pip minutes.
+INSTALL := $(BIN)/python deploy/install.py
 
 .DEFAULT_GOAL := help
 # Byte code is kept: programs that are started often would compile themselves at each start.
@@ -52,10 +50,10 @@ install: $(VENV)/.installed-dev ## install what runs, tests and checks need
 install-wires: $(WIRES) ## install what `make test-wires` needs beside that, each in a place of its own
 
 run: $(VENV)/.installed ## install, migrate, serve on 127.0.0.1:8000 with SQLite and the offline judge
-	$(BIN)/atropos-envs serve
+	@$(BIN)/atropos-envs serve
 
 demo: $(VENV)/.installed ## send a scripted policy through every environment of the running gateway
-	$(BIN)/atropos-envs demo
+	@$(BIN)/atropos-envs demo
 
 test: $(VENV)/.installed-dev ## install what the tests need and prove that nothing is broken: minutes. ROOM=judges: that room alone
 	@$(if $(ROOM),$(BIN)/python -m tests.rooms $(ROOM) > /dev/null)
@@ -113,6 +111,7 @@ soak: $(VENV)/.installed-dev ## send 10,000 groups through `process` while it an
 
 lock: $(VENV)/.installed-dev ## write the lock files anew from pyproject.toml
 	$(PIP) install uv
+	echo uv | $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url - -o deploy/uv.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra tracing pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra dev pyproject.toml -o requirements-dev.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/unused.in tests/trainers/requirements.in -o tests/trainers/requirements.lock
@@ -140,18 +139,16 @@ clean: ## remove what these commands made, but for databases
 	rm -rf $(VENV) .cache mutants .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
+	@echo "Making the environment $(VENV) …"
+	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: requirements.lock pyproject.toml | $(VENV)/bin/python
-	@echo "Installing $$(grep -c == requirements.lock) packages into $(VENV) with $(if $(UV),uv,pip). This happens once."
-	@$(INSTALL) --require-hashes -r requirements.lock
-	@$(INSTALL) --no-deps -e .
+$(VENV)/.installed: requirements.lock pyproject.toml deploy/uv.lock | $(VENV)/bin/python
+	@$(INSTALL) requirements.lock --project
 	@$(BIN)/python -m compileall -q app
-	@echo "Installed $$(du -sh $(VENV) | cut -f1) in $(VENV)."
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
-	$(PIP) $(TAKE) -r requirements-dev.lock
+	@$(INSTALL) requirements-dev.lock
 	@# Each worker would compile all tests, and what they import, for itself. What cannot be collected is told by `make test`.
 	@$(BIN)/python -m pytest --collect-only -qq --ignore=tests/trainers > /dev/null || true
 	@touch $@

@@ -33,6 +33,7 @@ from app.characters.lorebooks import refuse_unusable
 from app.characters.schema import Text
 from app.domain.authored_files import MAX_AUTHORED, AuthoredFile
 from app.domain.errors import InvalidRequest, TooLarge
+from app.domain.faults import explain_faults
 from app.domain.values import Frozen, Name
 from app.domain.worlds import Event, EventId, GameTime, Lorebook
 
@@ -235,10 +236,8 @@ def parse_world(text: str, name: str) -> WorldFile:
     try:
         world = WorldFile.model_validate(document.value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        # where one of several kinds is meant, pydantic names each of them as a step
-        at = tuple(step for step in first["loc"] if "[" not in str(step))
-        raise _build_refusal(name, document, at, first["msg"].removeprefix("Value error, ")) from None
+        first = explain_faults(error, WorldFile)[0]
+        raise _build_refusal(name, document, first.path, first.words) from None
     for at, message in _find_duplicates(world):
         raise _build_refusal(name, document, at, message)
     for path, book in _iter_lorebooks(world):

@@ -32,9 +32,11 @@ from app.characters.sheet_checks import (
     check_sources,
     outline_scenes,
     parse_findable,
+    parse_with_numbers,
 )
 from app.domain.authored_files import SCENE_FILES
 from app.domain.errors import InvalidRequest, RequestRefused, TooLarge, Unavailable, WorkerFailed, WorkExceeded
+from app.domain.faults import explain_faults
 from app.domain.tasks import Limits
 from app.domain.values import FiniteJson, Frozen, estimate_tokens
 from app.domain.worlds import Event, Lorebook
@@ -136,7 +138,8 @@ async def check_texts(
     that they replace. `context`: what is in force. UnreadableText."""
     size = sum(map(len, (*texts.values(), *former.values())))
     sent = await run_in_turn("authors", json.dumps, {"texts": dict(texts), "former": dict(former)})
-    found = await read_in_worker(workers, find_in_texts, sent, context.model_dump_json(), size=size)
+    beside = await run_in_turn("authors", context.model_dump_json)
+    found = await read_in_worker(workers, find_in_texts, sent, beside, size=size)
     return _FINDINGS.validate_python(found)
 
 
@@ -222,15 +225,15 @@ def read_card(content: str, name: str | None) -> JsonValue:
 
 
 class BookFault(Frozen):
-    """As pydantic and FastAPI have them."""
+    """As FastAPI has them."""
 
-    type: str
+    type: str = "value"
     loc: tuple[str | int, ...]
     msg: str
 
 
 class ReadBook(Frozen):
-    """`faults` is what pydantic says of an invalid book of ours."""
+    """`faults` is what is wrong with a book of ours."""
 
     book: str = ""
     """JSON."""
@@ -256,9 +259,8 @@ def parse_book(given: str) -> JsonValue:
         require_few_entries(value)
         book, report = _read_foreign_book(value) if is_foreign_book(value) else (Lorebook.model_validate(value), None)
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False, include_context=False)
-        listed = [{**one, "loc": ["body", *one["loc"]]} for one in faults[:_MOST_FAULTS]]
-        return cast(JsonValue, {"faults": listed})
+        faults = explain_faults(error, Lorebook, base=("body",))[:_MOST_FAULTS]
+        return cast(JsonValue, {"faults": [{"loc": list(fault.location), "msg": fault.words} for fault in faults]})
     refuse_unusable(book)
     said = None if report is None else report.model_dump(mode="json")
     return {"book": book.model_dump_json(exclude_unset=True), "report": said}
@@ -277,7 +279,7 @@ _WORLD_MODELS: Final[Mapping[str, type[BaseModel]]] = {"event": Event, "lorebook
 
 
 class CheckedWorldText(Frozen):
-    """`value` is JSON; None where there are findings."""
+    """`value` is JSON; None where there are errors."""
 
     findings: tuple[SheetFinding, ...]
     value: str | None = None
@@ -299,10 +301,10 @@ async def check_world_text(workers: Workers, kind: WorldText, name: str, text: s
 
 @reads_authored
 def find_in_world_text(kind: str, name: str, text: str) -> JsonValue:
-    parsed = parse_findable(Path(f"{name}.yaml"), text, _WORLD_MODELS[kind])
+    parsed = parse_with_numbers(Path(f"{name}.yaml"), text, _WORLD_MODELS[kind])
     if isinstance(parsed, list):
         return {"findings": [finding.model_dump() for finding in parsed]}
-    document, written = parsed
+    document, written, notes = parsed
     try:
         if isinstance(written, Lorebook):
             refuse_unusable(written)
@@ -311,7 +313,7 @@ def find_in_world_text(kind: str, name: str, text: str) -> JsonValue:
     except InvalidRequest as error:
         line = document.find_line(("id",)) if error.field == "id" else 0
         return {"findings": [build_finding(name, error, line).model_dump()]}
-    return {"findings": [], "value": written.model_dump_json()}
+    return {"findings": [note.model_dump() for note in notes], "value": written.model_dump_json()}
 
 
 class RecalledEntryText(Frozen):
@@ -339,7 +341,10 @@ async def recall_from_text(
 
 @reads_authored
 def recall_line(name: str, text: str, line: str, budget_tokens: int) -> JsonValue:
-    book = parse_model(text, f"{name}.yaml", Lorebook)
+    parsed = parse_with_numbers(Path(f"{name}.yaml"), text, Lorebook)
+    if isinstance(parsed, list):
+        return []
+    book = parsed[1]
     refuse_unusable(book)
     recalled = recall_from(prepare_books({name: book}), [line], name, budget_tokens, estimate_tokens)
     return [

@@ -18,6 +18,7 @@ from app.characters.lorebooks import refuse_unusable
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
 from app.domain.errors import InvalidRequest, NotFound, TooLarge
+from app.domain.faults import explain_faults, explain_yaml_error, find_yaml_line
 from app.domain.values import MAX_JSON_DEPTH, FiniteJson, suggest
 from app.domain.worlds import Lorebook
 
@@ -82,13 +83,23 @@ class YamlDocument:
 
     def find_line(self, path: Sequence[int | str]) -> int:
         """Line number from 1; of the nearest parent if the path is missing."""
+        line, _, _ = self._follow(path)
+        return line
+
+    def find_spelling(self, path: Sequence[int | str]) -> str | None:
+        """How a text, a number or a truth value is written; None for what is none, or missing."""
+        _, node, left = self._follow(path)
+        return str(node.value) if isinstance(node, yaml.ScalarNode) and not left else None
+
+    def _follow(self, path: Sequence[int | str]) -> tuple[int, yaml.Node | None, int]:
+        """The line and node that the path leads to, and how many of its steps lead nowhere."""
         node, line = self.root, 1
-        for step in path:
+        for number, step in enumerate(path):
             child = None if node is None else _find_child(node, step)
             if child is None:
-                break
+                return line, node, len(path) - number
             line, node = child
-        return line
+        return line, node, 0
 
 
 def _find_child(node: yaml.Node, step: int | str) -> tuple[int, yaml.Node] | None:
@@ -116,26 +127,21 @@ def parse_document(text: str, name: str) -> YamlDocument:
         finally:
             loader.dispose()
     except ValidationError as error:
-        raise BrokenYaml(build_yaml_refusal(name, error).detail) from None
+        raise BrokenYaml(build_yaml_refusal(name, error, None).detail) from None
     except (yaml.YAMLError, ValueError) as error:
         raise BrokenYaml(f"{name}: {_explain_yaml_error(error)}", _find_error_line(error)) from None
 
 
 def _explain_yaml_error(error: Exception) -> str:
-    words = _collapse_whitespace(str(error))
     line = _find_error_line(error)
-    if "mapping values are not allowed" in words:
-        return f"line {line}: a text that holds ': ' must be in quotes, as in key: \"text: more text\""
-    if "cannot start any token" in words:
-        return f"line {line}: a text must not start with this character unless it is in quotes ({words})"
-    return words
+    words = explain_yaml_error(error)
+    return words if line is None or isinstance(error, _MisplacedYaml) else f"line {line}: {words}"
 
 
 def _find_error_line(error: Exception) -> int | None:
     if isinstance(error, _MisplacedYaml):
         return error.line
-    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-    return None if mark is None else mark.line + 1
+    return find_yaml_line(error)
 
 
 def _compose(loader: Any) -> yaml.Node | None:
@@ -204,13 +210,10 @@ def _refuse_repeated_keys(node: yaml.Node | None) -> None:
             _refuse_repeated_keys(item)
 
 
-def build_yaml_refusal(name: str, error: ValidationError) -> InvalidRequest:
-    """The first fault of a document, named by file and field."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    field = ".".join(str(part) for part in first["loc"])
-    return InvalidRequest(
-        f"{name}: {field or 'the document'}: {_collapse_whitespace(first['msg'])}", field=field or None
-    )
+def build_yaml_refusal(name: str, error: ValidationError, kind: object) -> InvalidRequest:
+    """The first fault of a document of this kind, named by file and field."""
+    first = explain_faults(error, kind)[0]
+    return InvalidRequest(f"{name}: {first.dotted or 'the document'}: {first.words}", field=first.dotted or None)
 
 
 def dump_yaml(value: JsonValue) -> str:
@@ -245,7 +248,7 @@ def parse_model(text: str, name: str, model: type[ModelT]) -> ModelT:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise build_yaml_refusal(name, error) from None
+        raise build_yaml_refusal(name, error, model) from None
 
 
 def read_sheet(path: Path) -> CharacterSheet:

@@ -4,12 +4,13 @@ What a schema cannot see: secrets that the prompt gives away, lines that break t
 nobody, and gaps that leave judges to guess. Sheets may come from strangers, so a file has at most fifty findings.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -18,6 +19,7 @@ from app.characters.lorebooks import count_words, mentions, normalise_spelling, 
 from app.characters.scenes import SceneKind, SceneSet
 from app.characters.schema import CharacterSheet, Language, build_policy_view
 from app.domain.errors import GatewayError
+from app.domain.faults import Fault, describe_os_error, explain_faults
 from app.domain.values import Frozen, Name, suggest
 
 Level = Literal["error", "warning"]
@@ -69,7 +71,8 @@ def read_source(path: Path) -> SheetSource | list[SheetFinding]:
     try:
         text = read_text(path)
     except (GatewayError, OSError) as error:
-        return [SheetFinding(file=str(path), line=0, field="", level="error", message=str(error))]
+        words = describe_os_error(error) if isinstance(error, OSError) else error.detail
+        return [SheetFinding(file=str(path), line=0, field="", level="error", message=words)]
     return build_source(path, text)
 
 
@@ -87,29 +90,79 @@ def build_source(path: Path, text: str) -> SheetSource | list[SheetFinding]:
 
 def parse_findable(path: Path, text: str, model: type[_ModelT]) -> tuple[YamlDocument, _ModelT] | list[SheetFinding]:
     """The first _MOST_FINDINGS faults, with line and field, or the model and where its parts stand."""
+    document = _parse_findable_document(path, text)
+    return document if isinstance(document, list) else _validate_findable(path, document, model)
+
+
+def parse_with_numbers(
+    path: Path, text: str, model: type[_ModelT]
+) -> tuple[YamlDocument, _ModelT, list[SheetFinding]] | list[SheetFinding]:
+    """As `parse_findable`, but a number where a text is wanted is that text, as it is written, and a warning."""
+    document = _parse_findable_document(path, text)
+    if isinstance(document, list):
+        return document
+    read = _validate_findable(path, document, model)
+    if not isinstance(read, list):
+        return *read, []
+    texts = _find_numbers_as_texts(document, model)
+    value = deepcopy(document.value)
+    for at, spelling in texts:
+        _replace_value(value, at, spelling)
+    read = _validate_findable(path, replace(document, value=value), model)
+    if isinstance(read, list):
+        return read
+    notes = [
+        SheetFinding(
+            file=str(path),
+            line=document.find_line(at),
+            field=".".join(map(str, at)),
+            level="warning",
+            message=f'{spelling} is read as the text "{spelling}"',
+        )
+        for at, spelling in texts
+    ]
+    return *read, notes
+
+
+def _find_numbers_as_texts(document: YamlDocument, model: type[BaseModel]) -> list[tuple[FieldPath, str]]:
     try:
-        document = parse_document(text, path.name)
+        model.model_validate(document.value)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False)
+        places = [one["loc"] for one in faults if one["type"] == "string_type" and type(one["input"]) in (int, float)]
+        spelled = [(at, document.find_spelling(at)) for at in places[:_MOST_FINDINGS]]
+        return [(at, spelling) for at, spelling in spelled if spelling is not None]
+    return []
+
+
+def _replace_value(value: Any, at: FieldPath, spelling: str) -> None:
+    for step in at[:-1]:
+        value = value[step]
+    value[at[-1]] = spelling
+
+
+def _parse_findable_document(path: Path, text: str) -> YamlDocument | list[SheetFinding]:
+    try:
+        return parse_document(text, path.name)
     except BrokenYaml as error:
-        message = error.detail.removeprefix(f"{path.name}: ")
+        message = error.detail.removeprefix(f"{path.name}: ").removeprefix(f"line {error.line}: ")
         return [SheetFinding(file=str(path), line=error.line or 0, field="", level="error", message=message)]
+
+
+def _validate_findable(
+    path: Path, document: YamlDocument, model: type[_ModelT]
+) -> tuple[YamlDocument, _ModelT] | list[SheetFinding]:
     try:
         return document, model.model_validate(document.value)
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_context=False, include_input=False)
-        findings = [
-            _build_schema_finding(str(path), document, one["loc"], one["msg"]) for one in faults[:_MOST_FINDINGS]
-        ]
-        return _cut_findings(findings, error.error_count())
+        faults = explain_faults(error, model)
+        findings = [_build_schema_finding(str(path), document, fault) for fault in faults[:_MOST_FINDINGS]]
+        return _cut_findings(findings, len(faults))
 
 
-def _build_schema_finding(name: str, document: YamlDocument, at: FieldPath, message: str) -> SheetFinding:
-    text = message.removeprefix("Value error, ")
+def _build_schema_finding(name: str, document: YamlDocument, fault: Fault) -> SheetFinding:
     return SheetFinding(
-        file=name,
-        line=document.find_line(at),
-        field=".".join(map(str, at)),
-        level="error",
-        message=" ".join(text.split()),
+        file=name, line=document.find_line(fault.path), field=fault.dotted, level="error", message=fault.words
     )
 
 
@@ -184,21 +237,60 @@ class ScenesOutline(Frozen):
 
 
 class SheetCheckContext(Frozen):
-    """Context of a check: scenes, gates that can be disabled, and other sheets that relationships may refer to."""
+    """Context of a check: scenes, gates that can be disabled, and what other sheets say. It may be sent to a worker for
+    each check, so it grows with the vocabulary of the others and not with their number."""
 
     scene_sets: tuple[ScenesOutline, ...] = ()
     gates: frozenset[str] = frozenset()
-    others: Mapping[str, CharacterOutline] = {}
+    worlds: Mapping[str, str] = {}
+    """Of the other characters, by id."""
+    words: Mapping[Language, str] = {}
+    """That the policy sees of them: each once, with spaces between them."""
+
+
+@dataclass(frozen=True)
+class SheetSurroundings:
+    """What is in force. The words of all characters are counted once, which takes seconds where there are thousands."""
+
+    scene_sets: tuple[ScenesOutline, ...]
+    gates: frozenset[str]
+    characters: Mapping[str, CharacterOutline]
+    uses: Mapping[Language, Counter[str]]
+    """How many characters have each word."""
+
+    def leave_out(self, names: Collection[str]) -> SheetCheckContext:
+        """What the sheets of these characters are checked beside."""
+        left = self.characters.keys() & names
+        own = _count_words(self.characters[name] for name in left)
+        words = {
+            language: " ".join(word for word, count in uses.items() if count > own[language][word])
+            for language, uses in self.uses.items()
+        }
+        worlds = {name: outline.world for name, outline in self.characters.items() if name not in left}
+        return SheetCheckContext(scene_sets=self.scene_sets, gates=self.gates, worlds=worlds, words=words)
+
+
+def build_surroundings(
+    scene_sets: Iterable[SceneSet], gates: Iterable[str], sheets: Iterable[CharacterSheet] = ()
+) -> SheetSurroundings:
+    characters = {sheet.id: outline_character(sheet) for sheet in sheets}
+    return SheetSurroundings(
+        tuple(map(outline_scenes, scene_sets)), frozenset(gates), characters, _count_words(characters.values())
+    )
 
 
 def build_check_context(
     scene_sets: Iterable[SceneSet], gates: Iterable[str], others: Iterable[CharacterSheet] = ()
 ) -> SheetCheckContext:
-    return SheetCheckContext(
-        scene_sets=tuple(map(outline_scenes, scene_sets)),
-        gates=frozenset(gates),
-        others={sheet.id: outline_character(sheet) for sheet in others},
-    )
+    return build_surroundings(scene_sets, gates, others).leave_out(())
+
+
+def _count_words(characters: Iterable[CharacterOutline]) -> Mapping[Language, Counter[str]]:
+    """The characters that have each word, by language."""
+    uses: defaultdict[Language, Counter[str]] = defaultdict(Counter)
+    for outline in characters:
+        uses[outline.language].update(outline.words.split())
+    return uses
 
 
 def outline_scenes(scenes: SceneSet) -> ScenesOutline:
@@ -224,14 +316,15 @@ def check_sources(
     sources = [one for one in results if isinstance(one, SheetSource)]
     findings = [finding for one in results if not isinstance(one, SheetSource) for finding in one]
     findings += _find_repeated_ids(sources)
-    characters = {**surroundings.others, **{source.sheet.id: outline_character(source.sheet) for source in sources}}
-    used = _map_word_users(characters)
+    checked = build_surroundings((), (), [source.sheet for source in sources])
+    worlds = {**surroundings.worlds, **{name: outline.world for name, outline in checked.characters.items()}}
+    used = {language: frozenset(surroundings.words.get(language, "").split()) for language in checked.uses}
     for source in sources:
         own = [
             *_find_leaks(source),
             *_check_own_lines(source),
-            *_check_references(source, characters, surroundings.gates),
-            *_find_doubts(source, used),
+            *_check_references(source, worlds, surroundings.gates),
+            *_find_doubts(source, used[source.sheet.voice.language], checked),
             *_find_missing_scenes(source, surroundings.scene_sets),
         ]
         findings += _cut_findings(own, len(own))
@@ -284,24 +377,23 @@ def _iter_spoken_lines(sheet: CharacterSheet) -> Iterator[tuple[FieldPath, str]]
         yield ("probes", "exemplars", number, "reply"), exemplar.reply
 
 
-def _check_references(
-    source: SheetSource, characters: Mapping[str, CharacterOutline], gates: frozenset[str]
-) -> Iterator[SheetFinding]:
+def _check_references(source: SheetSource, worlds: Mapping[str, str], gates: frozenset[str]) -> Iterator[SheetFinding]:
     sheet = source.sheet
     for number, other in enumerate(sheet.relationships):
         at: FieldPath = ("relationships", number, "target_id")
-        target = characters.get(other.target_id or "")
-        if other.target_id is not None and target is None:
-            near = suggest(other.target_id, characters.keys() - {sheet.id})
+        world = worlds.get(other.target_id or "")
+        if other.target_id is not None and world is None:
+            near = suggest(other.target_id, worlds.keys() - {sheet.id})
             yield source.build_finding("warning", at, f"there is no sheet {other.target_id!r}{near}")
-        elif target is not None and target.world != sheet.meta.world:
-            yield source.build_finding("error", at, f"{other.target_id!r} lives in another world, {target.world!r}")
+        elif world is not None and world != sheet.meta.world:
+            yield source.build_finding("error", at, f"{other.target_id!r} lives in another world, {world!r}")
     for number, flag in enumerate(sheet.gates.disabled):
         if gates and flag not in gates:
             yield source.build_finding("error", ("gates", "disabled", number), f"there is no gate {flag!r}")
 
 
-def _find_doubts(source: SheetSource, used: Mapping[str, frozenset[str]]) -> Iterator[SheetFinding]:
+def _find_doubts(source: SheetSource, used: frozenset[str], checked: SheetSurroundings) -> Iterator[SheetFinding]:
+    """`used`: the words of characters that are not `checked` with this one."""
     sheet = source.sheet
     yield from _find_gaps(source)
     for number, secret in enumerate(sheet.secrets):
@@ -309,7 +401,7 @@ def _find_doubts(source: SheetSource, used: Mapping[str, frozenset[str]]) -> Ite
         if not secret.leak_terms:
             yield source.build_finding("warning", at, "without leak terms, only a judge can notice a leak")
         for position, term in enumerate(secret.leak_terms):
-            if _is_generic(term, sheet, used):
+            if _is_generic(term, sheet, used, checked):
                 message = f"{term!r} is too common: harmless replies would count as leaks"
                 yield source.build_finding("warning", (*at, position), message)
 
@@ -343,21 +435,14 @@ def _find_gaps(source: SheetSource) -> Iterator[SheetFinding]:
             yield source.build_finding("warning", at, message)
 
 
-def _is_generic(term: str, sheet: CharacterSheet, used: Mapping[str, frozenset[str]]) -> bool:
+def _is_generic(term: str, sheet: CharacterSheet, used: frozenset[str], checked: SheetSurroundings) -> bool:
     """Whether a term is too common: a short word, or one that another character of the language uses."""
     words = split_words(normalise_spelling(term))
     if len(words) != 1:
         return all(word.isascii() and word.isalpha() and len(word) < 3 for word in words)
-    return len(words[0]) < 4 or bool(used.get(f"{sheet.voice.language} {words[0]}", frozenset()) - {sheet.id})
-
-
-def _map_word_users(characters: Mapping[str, CharacterOutline]) -> Mapping[str, frozenset[str]]:
-    """Ids of characters by language and word."""
-    users: defaultdict[str, set[str]] = defaultdict(set)
-    for name, outline in characters.items():
-        for word in outline.words.split():
-            users[f"{outline.language} {word}"].add(name)
-    return {word: frozenset(ids) for word, ids in users.items()}
+    (word,) = words
+    is_own = word in checked.characters[sheet.id].words.split()
+    return len(word) < 4 or word in used or checked.uses[sheet.voice.language][word] > is_own
 
 
 def _find_missing_scenes(source: SheetSource, scene_sets: Sequence[ScenesOutline]) -> Iterator[SheetFinding]:

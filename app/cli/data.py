@@ -20,6 +20,7 @@ from app.cli.turned_answers import AnswerCheck, RowToTurn, check_answers
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.datasets.rows import CheckedRows, RowReport
 from app.domain.errors import GatewayError, UserError
+from app.domain.faults import explain_faults
 from app.domain.tasks import Completion, DatasetSource
 from app.domain.values import Frozen, Split, take_evenly
 from app.ports.environment import Environment
@@ -144,8 +145,8 @@ def check(
             sources = {_GIVEN_NAME: DatasetSource.model_validate({"source": path, **options})}
         report = asyncio.run(_check(kind, sources, settings, tasks, answers))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        stop(f"{_OPTIONS.get(str(first['loc'][0]), 'PATH')}: {first['msg'].removeprefix('Value error, ')}")
+        first = explain_faults(error, DatasetSource)[0]
+        stop(f"{_OPTIONS.get(str(first.path[0]) if first.path else '', 'PATH')}: {first.words}")
     except GatewayError as error:
         stop(describe_error(error))
     except UserError as error:

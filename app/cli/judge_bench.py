@@ -19,6 +19,7 @@ from rich.table import Table
 from app.cli.costs import JudgeGroup, estimate_judging_cost, is_reward_model
 from app.datasets.configured_datasets import ConfiguredDatasets, read_table
 from app.domain.errors import GatewayError, InvalidRequest, UserError
+from app.domain.faults import explain_faults
 from app.domain.judging import Mode, PanelResult
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
@@ -136,8 +137,8 @@ def build_situation(group: LabelledGroup, catalogue: Catalogue) -> _LabelledSitu
     try:
         made = environment.draft(environment.Draft.model_validate(group.draft))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise InvalidRequest(f"group {group.id}: draft.{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        fault = explain_faults(error, environment.Draft, base=("draft",))[0]
+        raise InvalidRequest(f"group {group.id}: {fault.sentence}") from None
     except GatewayError as error:
         where = "" if error.field is None else f"{error.field}: "
         raise InvalidRequest(f"group {group.id}: {where}{error.detail}") from None

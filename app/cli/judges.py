@@ -171,12 +171,12 @@ async def _require_whole_prompts(judge: Judge, questions: CheckQuestions) -> Non
     """Before anything else is paid for. Ends with 1 for a judge that is not shown the whole of the longest question."""
     if not isinstance(judge, AnsweringJudge):
         return
-    characters = measure_longest(questions)
-    unread = await find_unread_end(judge, characters)
+    size = measure_longest(questions)
+    unread = await find_unread_end(judge, size)
     if unread is not None:
         errors.print(
-            f"judge {judge.name!r} does not read back a word from the {unread} of a prompt of {characters:,} "
-            "characters, as long as the longest question: its server cuts prompts at its window and answers all the "
+            f"judge {judge.name!r} does not read back a word from the {unread} of a prompt of {size:,} "
+            "bytes, as long as the longest question: its server cuts prompts at its window and answers all the "
             "same. Raise the window (Ollama: `num_ctx`, llama.cpp: `--ctx-size`), or take a model that does as it is "
             "told",
             markup=False,

@@ -234,7 +234,7 @@ def apply_file(file: Annotated[Path, typer.Argument(help="A YAML file with `keys
 
     Each has `name`, `digest` (see `keys digest`), `scopes`, `bounds`, `quotas` and `expires_at`. Keys that the file
     does not name stay."""
-    with stop_on_errors(also=yaml.YAMLError):
+    with stop_on_errors():
         declared = DeclaredKeys.model_validate(yaml.safe_load(file.read_text(encoding="utf-8"))).keys
         changes = _run(lambda admin: admin.apply(declared, _BY))
     for change in changes:

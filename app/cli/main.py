@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from keyword import iskeyword
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
@@ -29,6 +30,7 @@ class _CommandSource:
 COMMANDS: Final[Mapping[str, _CommandSource]] = MappingProxyType(
     {
         "serve": _CommandSource("app.cli.serve", "Migrate the database and serve until stopped."),
+        "try": _CommandSource("app.cli.try_task", "Answer a task yourself, and see what the reply earns and why."),
         "demo": _CommandSource("app.cli.demo", "Fill a running gateway with demo data."),
         "evaluate": _CommandSource(
             "app.cli.evaluate.command", "Evaluate a model on the tasks of a held-out split and write a report."
@@ -114,7 +116,8 @@ def _import_from(module: str, name: str) -> Any:
     start, and modules stay."""
     gc.disable()
     try:
-        return getattr(importlib.import_module(module), name)
+        # A word of Python's own names no function: `try` is `try_`.
+        return getattr(importlib.import_module(module), f"{name}_" if iskeyword(name) else name)
     finally:
         gc.freeze()
         gc.enable()

@@ -11,6 +11,7 @@ from rich.table import Table
 from app.cli.judge_bench import open_configured_store
 from app.cli.sheets import format_count, print_findings
 from app.domain.errors import UserError
+from app.domain.faults import explain_os_error
 from app.domain.judging import OwnRubric, RubricLabel
 from app.domain.values import digest_of_model
 from app.envs.npc_arena.environment import DEFAULT_RUBRIC
@@ -87,7 +88,7 @@ def write(
     except FileExistsError:
         stop(f"{path} is there already; --force replaces it", 1)
     except OSError as error:
-        stop(f"{path}: {error.strerror}", 1)
+        stop(f"{path}: {explain_os_error(error)}", 1)
     errors.print(f"wrote {path}; check it with `atropos-envs rubrics check {path}`", highlight=False, markup=False)
 
 

@@ -37,11 +37,12 @@ from app.evaluation.comparison import Comparison, Difference
 from app.http.api.models import GroupView
 from app.http.viewer.compare_pages import OWN, ComparedCheckpoints, ComparePage, TaskPair
 from app.http.viewer.run_pages import RunListing, RunRow, RunTotals
+from app.http.viewer.sentences import tell_comparison
 from app.main.components import build_panels
 from app.ports.environment import Environment, NoPrograms, NoWorkers
 from app.ports.judges import Panels
 from app.service.judging import score_completions
-from app.service.runs import RunReport, RunSettings
+from app.service.runs import RunReport
 from app.settings import Settings, read_settings
 from app.terminal.client import (
     ApiKey,
@@ -163,7 +164,10 @@ def compare_runs(
         ),
     ] = None,
     same_judge: Annotated[
-        bool, typer.Option("--same-judge", help="Compare by the judge that scored the runs themselves.")
+        bool,
+        typer.Option(
+            "--same-judge", help="Compare by the judges that scored the runs, though another judge scored both."
+        ),
     ] = False,
     url: Url = "",
     api_key: ApiKey = "",
@@ -205,18 +209,14 @@ def build_address(gateway: str, asked: Mapping[str, str]) -> str:
 
 def _explain_nothing(compared: ComparedCheckpoints) -> str:
     own = ", ".join(compared.scored_by.own)
-    if compared.scored_by.used is None and compared.tasks:
+    if compared.scored_by.used is None:
         others = ", ".join(compared.scored_by.others)
         known = f"; other judges that scored both: {others}" if others else ""
         return (
-            f"only {own} scored these groups, when they were sent{known}: score both with a judge of another model "
-            "(`atropos-envs rescore --run … --judge …`), or allow it with --same-judge"
+            f"the judge has not scored groups of both, which {own} scored when they were sent{known}. Score both with "
+            "it: `atropos-envs rescore --run … --judge …`"
         )
-    first, second = compared.looked_at
-    return (
-        f"{compared.names[0]} and {compared.names[1]} share no scored task: {first:,} groups of the first "
-        f"were looked at, and {second:,} of the second on their tasks"
-    )
+    return tell_comparison(compared.names, None, compared.groups, compared.tasks)
 
 
 def _print_comparison(compared: ComparedCheckpoints, comparison: Comparison) -> None:
@@ -424,11 +424,8 @@ def set_run(
 
 
 async def _set_run(url: str, api_key: str, name: str, changes: Mapping[str, object]) -> Run:
-    """What is fixed is sent as it is, since a PUT names all of it."""
     async with open_gateway(url, api_key) as gateway:
-        stored = await gateway.fetch_run(name)
-        fixed = {} if stored is None else stored.model_dump(include={"seed", "strict", "options"}, exclude_unset=True)
-        return await gateway.put_run(name, RunSettings.model_validate({**fixed, **changes}))
+        return await gateway.change_run(name, changes)
 
 
 async def measure_replies(gateway: GatewayClient, env: str, run: str) -> float:

@@ -23,6 +23,7 @@ from app.characters.scenes import Scene, SceneKind, SceneSet
 from app.characters.schema import CharacterSheet
 from app.cli.policies import PolicyPrices
 from app.domain.errors import InvalidRequest, UserError
+from app.domain.faults import explain_faults
 from app.domain.tasks import Message
 from app.domain.values import Frozen, Name, digest, estimate_tokens
 from app.envs.npc_arena.environment import PACKAGED_SCENES
@@ -165,8 +166,7 @@ def _choose_proposals(
         try:
             one = _ProposedScene.model_validate(each)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            left_out[f"{'.'.join(map(str, first['loc']))[:60]}: {first['msg']}"] += 1
+            left_out[explain_faults(error, _ProposedScene, quotes=False)[0].sentence] += 1
             continue
         lines = (one.player, *one.turns, one.probe, one.notes)
         own = _cut_shingles(one.player)

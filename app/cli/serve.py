@@ -40,6 +40,7 @@ from app.cli.envs.check import discover_environments
 from app.cli.judge_bench import say_store
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import GatewayError, StoreUnavailable, UserError
+from app.domain.faults import explain_os_error
 from app.domain.tasks import Isolation
 from app.domain.values import Frozen
 from app.http.web.api_keys import PEER
@@ -117,8 +118,8 @@ def _open_sockets(settings: Settings) -> list[socket.socket]:
 
 def _explain(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"{os.strerror(error.errno)}; --port takes another one, as does {PREFIX}PORT"
-    return error.strerror or str(error)
+        return f"{explain_os_error(error)}; --port takes another one, as does {PREFIX}PORT"
+    return explain_os_error(error)
 
 
 def migrate() -> None:

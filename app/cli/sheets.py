@@ -48,6 +48,7 @@ from app.cli.judge_bench import open_judge_panels
 from app.cli.scene_drafts import scenes as draft_scenes
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound, TooLarge, UserError
+from app.domain.faults import describe_os_error, explain_faults, explain_os_error
 from app.domain.judging import Judgement
 from app.domain.scores import Score
 from app.domain.tasks import Completion
@@ -320,7 +321,6 @@ _MOST_LINES = 200
 """Lines of a report of one kind: a card may have thousands of fields of its own."""
 _LOREBOOK = ".lorebook.json"
 _name = TypeAdapter[str](Name)
-_language = TypeAdapter[str](Language)
 
 _AsJsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per file and line.")]
 
@@ -392,15 +392,15 @@ def export_card(
 
 def _parse_naming(sheet_id: str | None, language: str, world: str | None) -> SheetNaming:
     for option, value, kind in (
-        ("--id", sheet_id, _name),
-        ("--language", language, _language),
-        ("--world", world, _name),
+        ("--id", sheet_id, Name),
+        ("--language", language, Language),
+        ("--world", world, Name),
     ):
         try:
             if value is not None:
-                kind.validate_python(value)
+                TypeAdapter[str](kind).validate_python(value)
         except ValidationError as error:
-            raise InvalidRequest(f"{option}: {error.errors()[0]['msg']}") from None
+            raise InvalidRequest(explain_faults(error, kind, base=(option,))[0].sentence) from None
     return SheetNaming(id=sheet_id, language=language, world=world)
 
 
@@ -524,7 +524,7 @@ def _escape_unprintable(text: str) -> str:
 def _describe_error(file: Path | None, error: GatewayError | OSError) -> str:
     """The error's message, with the file's name once."""
     if isinstance(error, OSError):
-        return f"{error.filename or file}: {error.strerror}"
+        return describe_os_error(error) if error.filename else f"{file}: {explain_os_error(error)}"
     return _escape_unprintable(error.detail)
 
 

@@ -22,6 +22,7 @@ from pydantic import AliasChoices, BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from app.domain.errors import EnvironmentUnavailable
+from app.domain.faults import explain_faults, explain_os_error
 from app.domain.tasks import CHECKED, LEFT_OUT, DatasetSource
 from app.domain.values import MEBIBYTE, Split, remember
 
@@ -199,7 +200,7 @@ def explain_error(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.strerror}: {Path(error.filename).name} (rows are prepared in `cache_dir`)"
+        return f"{Path(error.filename).name}: {explain_os_error(error)} (rows are prepared in `cache_dir`)"
     return str(error).split("\n")[0][:300] or type(error).__name__
 
 
@@ -372,12 +373,11 @@ def _find_reason(form: type[BaseModel], row: Row, place: str) -> str:
     try:
         form.model_validate(row)
     except ValidationError as error:
-        problems = error.errors(include_input=False, include_url=False)
-        broken = next((problem for problem in problems if problem["type"] != LEFT_OUT), None)
+        faults = explain_faults(error, form)
+        broken = next((fault for fault in faults if fault.kind != LEFT_OUT), None)
         if broken is None:
-            return problems[0]["msg"]
-        where = ".".join(map(str, broken["loc"])) or "whole row"
-        raise EnvironmentUnavailable(f"{place}, {where}: {broken['msg']}") from None
+            return faults[0].words
+        raise EnvironmentUnavailable(f"{place}, {broken.dotted or 'whole row'}: {broken.words}") from None
     return ""
 
 

@@ -64,6 +64,18 @@ class Amount:
         """Rounded up."""
         return Amount(-(-self.tokens // count), self.usd / count)
 
+    def covers(self, other: "Amount") -> bool:
+        return self.tokens >= other.tokens and self.usd >= other.usd
+
+    def widen_to(self, other: "Amount") -> "Amount":
+        return Amount(max(self.tokens, other.tokens), max(self.usd, other.usd))
+
+    def narrow_to(self, other: "Amount") -> "Amount":
+        return Amount(min(self.tokens, other.tokens), min(self.usd, other.usd))
+
+    def less(self, other: "Amount") -> "Amount":
+        return Amount(self.tokens - other.tokens, self.usd - other.usd)
+
 
 NO_AMOUNT: Final = Amount()
 

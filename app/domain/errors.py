@@ -3,6 +3,7 @@
 GatewayError                     500  unexpected fault of the service
 ├── RequestRefused               4xx  the caller can fix it
 │   ├── InvalidRequest           422  names the field
+│   │   └── InvalidValue              its detail says nothing of the field, its sentence does
 │   ├── Unauthorized             401
 │   ├── Forbidden                403  names the missing scope or the bound
 │   ├── NotFound                 404
@@ -43,6 +44,11 @@ class GatewayError(Exception):
         self.detail = detail
         self.field = field
 
+    @property
+    def sentence(self) -> str:
+        """The detail, for whoever sees no field beside it."""
+        return self.detail
+
 
 class RequestRefused(GatewayError):
     status = 400
@@ -52,6 +58,14 @@ class RequestRefused(GatewayError):
 class InvalidRequest(RequestRefused):
     status = 422
     code = "invalid_request"
+
+
+class InvalidValue(InvalidRequest):
+    """From `app.domain.faults`."""
+
+    @property
+    def sentence(self) -> str:
+        return self.detail if self.field is None else f"`{self.field}`: {self.detail}"
 
 
 class Unauthorized(RequestRefused):

@@ -32,26 +32,53 @@ from app.domain.values import Frozen, digest
 
 UNIT: Final = 2**60
 Sums = list[int]
-"""A number of values, and their sum in units of 2^-60: whole numbers add up to the same in any order, and what is taken
-away again leaves no trace. Stored ones may have a third number, which nothing reads and the next change drops."""
+"""A number of values and their sum, the number of their groups, and the sum over these of the group's squared sum by
+its number of values. Sums are in units of 2^-60: whole numbers add up to the same in any order, and what is taken away
+again leaves no trace. What was counted before squares were kept has the first two alone."""
 NO_VALUES: Final[Sums] = [0, 0]
+_NO_GROUPS: Final[Sums] = [0, 0, 0, 0]
 
 
-def build_sums(count: int, total: float) -> Sums:
-    return [count, int(total * UNIT)]
+def _build_sums(count: int, units: int) -> Sums:
+    """Of one group."""
+    return [count, units, 1, units * units // (count * UNIT)] if count else _NO_GROUPS
 
 
 def add_up(values: Sequence[float]) -> Sums:
-    return build_sums(len(values), math.fsum(values))
+    """Of one group."""
+    return _build_sums(len(values), int(math.fsum(values) * UNIT))
 
 
 def _add_up_whole(values: Sequence[int]) -> Sums:
     """Exact, however large the values are."""
-    return [len(values), sum(values) * UNIT]
+    return _build_sums(len(values), sum(values) * UNIT)
+
+
+def _add_up_sums(one: Sums, other: Sums) -> Sums:
+    """Without squares where one has none."""
+    if len(one) == len(other) == 4:
+        return [one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3]]
+    return [one[0] + other[0], one[1] + other[1]]
 
 
 def compute_mean(sums: Sequence[int]) -> float | None:
     return sums[1] / (sums[0] * UNIT) if sums[0] else None
+
+
+class GroupSpread(NamedTuple):
+    """How far the means of groups lie apart. `squares` over `freedom` estimates the variance of a single value, had the
+    values of a group nothing in common."""
+
+    squares: float = 0.0
+    freedom: int = 0
+
+
+def compute_spread(sums: Sums) -> GroupSpread:
+    """By the sum of squares between groups, each of which weighs as much as it has values."""
+    if len(sums) < 4 or sums[2] < 2 or not sums[0]:
+        return GroupSpread()
+    count, units, groups, squares = sums
+    return GroupSpread(max(0, squares - units * units // (count * UNIT)) / UNIT, groups - 1)
 
 
 # Sizes of completions, which are the same whether they are whole or reduced
@@ -318,7 +345,7 @@ def _measure_group(counted: CountedGroup, summary: ScoreSummary) -> MeasureMap:
         measures["failed_readings"] = _add_up_whole([counted.failed_readings])
         measures["judge_calls"] = _add_up_whole([counted.judge_calls])
     if counted.priced and not counted.unpriced:
-        measures["judge_usd"] = [1, counted.judge_picodollars * UNIT // PICODOLLARS]
+        measures["judge_usd"] = _build_sums(1, counted.judge_picodollars * UNIT // PICODOLLARS)
     return measures
 
 
@@ -338,8 +365,8 @@ def merge_measures(parts: Iterable[Mapping[str, int | Sums]]) -> MeasureMap:
             elif isinstance(present, int):
                 merged[name] = present + value  # type: ignore[operator]  # a name is either always a count or never
             else:
-                merged[name] = [present[0] + value[0], present[1] + value[1]]  # type: ignore[index]
-    return {name: value for name, value in merged.items() if value and value != NO_VALUES}
+                merged[name] = _add_up_sums(present, value)  # type: ignore[arg-type]
+    return {name: value for name, value in merged.items() if value and value != NO_VALUES and value != _NO_GROUPS}
 
 
 def add_measures(present: Mapping[str, int | Sums], added: MeasureMap) -> MeasureMap:
@@ -378,6 +405,10 @@ class Rollup:
     def mean(self, name: str) -> float | None:
         value = self.measures.get(name)
         return compute_mean(value) if isinstance(value, list) else None
+
+    def spread(self, name: str) -> GroupSpread:
+        value = self.measures.get(name)
+        return compute_spread(value) if isinstance(value, list) else GroupSpread()
 
     def add_up_criteria(self) -> "Rollup":
         """The sums of each criterion by its bare name, in the order in which scores list them."""

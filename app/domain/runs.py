@@ -43,6 +43,8 @@ class HealthOptions(Frozen):
     """Most judge tokens for anchors and the shadow judge, as a share of what the run's own groups took; 0 for none."""
     shadow_judge: Name | None = None
     """A judge of another model that reads some groups for comparison alone. Null as in the environment's settings."""
+    finished: Annotated[bool, Field(exclude_if=not_)] = False
+    """The trainer says that the run is over: while no task is out, it is finished and not stalled."""
 
 
 class Alarm(Frozen):
@@ -289,7 +291,7 @@ class HeldLease(Frozen):
     """The training step at hand-out."""
 
 
-# Whether a run is being trained, has stopped, or is over: told by when its groups arrive, since no trainer says so.
+# Whether a run is being trained, has stopped, or is over: told by when its groups arrive, since few trainers say so.
 
 RunState = Literal["new", "training", "stalled", "finished", "held"]
 
@@ -313,15 +315,17 @@ class RunProgress(Frozen):
     """Of a run that is held."""
 
 
-def tell_progress(arrivals: Sequence[datetime], outstanding: int, held: Hold | None, now: datetime) -> RunProgress:
-    """`arrivals` are those of the newest groups, newest first."""
+def tell_progress(
+    arrivals: Sequence[datetime], outstanding: int, held: Hold | None, now: datetime, *, finished: bool = False
+) -> RunProgress:
+    """`arrivals` are those of the newest groups, newest first. `finished`: its trainer says so."""
     if held is not None:
         return RunProgress(state="held", since=held.since, outstanding=outstanding, reason=held.reason)
     if not arrivals:
         return RunProgress(state="new", since=None, outstanding=outstanding)
     quiet, unusual = now - arrivals[0], measure_unusual_pause(arrivals)
     state: RunState = "training" if quiet <= unusual else "stalled"
-    if state == "stalled" and outstanding == 0 and quiet > max(QUIET_END, unusual):
+    if outstanding == 0 and (finished or quiet > max(QUIET_END, unusual)):
         state = "finished"
     return RunProgress(state=state, since=arrivals[0], outstanding=outstanding)
 

@@ -8,7 +8,7 @@ depends on it.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from operator import not_
@@ -158,6 +158,20 @@ Reason = Literal[
 """Why a rollout is unscored. Each reason is a failure or setting of the service, or of the server that sampled the
 completion (`broken_off`), never the completion's fault."""
 
+REASON_WORDS: Final[Mapping[Reason, str]] = {
+    "judge_failed": "No judge gave a usable verdict in time, even after a corrective retry.",
+    "budget": "The judge's budget is used up.",
+    "language_unknown": "The judge does not know the language, or the reply is too short to tell the language.",
+    "self_judge": "The judge uses the policy's own model, and its settings do not allow that.",
+    "verifier_killed": "The check of the completion exceeded its limit on time or memory.",
+    "verifier_failed": "The verifier itself failed.",
+    "version_changed": "The task came from another version of the environment, or from another version of its data.",
+    "stale": "The group's lag is above its run's `max_lag`, and the run drops such groups. This is final.",
+    "environment_unavailable": "The environment's data cannot be read at the moment.",
+    "broken_off": "The server that sampled the completion broke off: it is no sample.",
+    "internal": "The service had a fault. Its log has the details.",
+}
+
 
 class Criterion(Frozen):
     """One named part of a score. If the criterion does not apply, `value` is null and its weight goes to the others."""
@@ -282,6 +296,34 @@ class ScoreSummary:
             return (None,) * len(self.rewards)
         mean, scale = self.mean, self.std + ADVANTAGE_EPSILON
         return tuple([None if reward is None else (reward - mean) / scale for reward in self.rewards])
+
+
+def explain_score(score: Score) -> str:
+    """Why a completion earned what it did, in a sentence or two for people. The words of judges and verifiers in it are
+    untrusted."""
+    if score.outcome == "pending":
+        return "Not scored yet."
+    if score.reason is not None:
+        return f"No score: {REASON_WORDS[score.reason]}"
+    if score.judges and score.gate:
+        return " ".join(_explain_judged(score))
+    named = ", ".join(f"{one.name} {one.value:.2f}" for one in score.criteria if one.value is not None)
+    said = score.rationale or (f"A check failed: {', '.join(score.flags)}" if score.gate == 0 else named)
+    return f"{said[:1].upper()}{said[1:]}{'' if said[-1:] in {*'.!?'} else '.'}"
+
+
+def _explain_judged(score: Score) -> Iterator[str]:
+    values = [(one.value, one.name.replace("_", " ")) for one in score.criteria if one.value is not None]
+    best, worst = max(values, default=None), min(values, default=None)
+    words = f"Judged {score.absolute:.2f} by itself"
+    if best is not None and worst is not None and best[0] > worst[0]:
+        words += f": most for {best[1]} ({best[0]:.2f}), least for {worst[1]} ({worst[0]:.2f})"
+    yield f"{words}."
+    if score.relative is not None and score.relative_weight and "no_comparison" not in score.flags:
+        place = "above" if score.relative > 0.5 else "below" if score.relative < 0.5 else "in"
+        yield f"Beside the other replies it stands {place} the middle ({score.relative:.2f})."
+    if score.cap is not None and score.reward == score.cap:
+        yield f"A defect that the judges reported caps the reward at {score.cap:.2f}."
 
 
 def combine(gate: float, absolute: float, relative: float, relative_weight: float, cap: float = 1.0) -> float:

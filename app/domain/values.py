@@ -13,7 +13,7 @@ import math
 import re
 import sys
 import unicodedata
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from difflib import get_close_matches
 from functools import cache, update_wrapper
 from itertools import pairwise
 from threading import Lock
-from types import FunctionType, NoneType
+from types import FunctionType, MappingProxyType, NoneType
 from typing import Annotated, Any, Final, Generic, Literal, ParamSpec, Protocol, Self, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue
@@ -355,18 +355,25 @@ def take_evenly(items: Sequence[ValueT], most: int) -> tuple[ValueT, ...]:
 
 # Tokens, estimated without a tokenizer, since the policy's own is unknown
 
-_HALF_TOKEN_CHARACTERS: Final = re.compile("[\u0250-\u2e7f]")
-"""From Greek and Cyrillic to Thai, with punctuation marks beyond Latin script's."""
-_WHOLE_TOKEN_CHARACTERS: Final = re.compile("[^\u0000-\u2e7f]")
-"""Han, kana, Hangul syllables, emoji."""
+_HALF_TOKEN_BYTES: Final = bytes(range(0x03, 0x2E))
+"""Of UTF-16 units from U+0300 to U+2DFF: from Greek and Cyrillic to Thai, with marks beyond Latin script's."""
+_WHOLE_TOKEN_BYTES: Final = bytes([*range(0x2F, 0xDC), *range(0xE0, 0x100)])
+"""From U+2F00: Han, kana, Hangul syllables. Of emoji, which have two units, the first."""
+_MIXED_BYTES: Final = b"\x02\x2e"
+_MIXED_HALF_TOKENS: Final = re.compile("[\u0250-\u02ff\u2e00-\u2e7f]+")
+_MIXED_WHOLE_TOKENS: Final = re.compile("[\u2e80-\u2eff]+")
 
 
 def estimate_tokens(text: str) -> int:
     """Estimated tokens: four characters per token in Latin script, two in other alphabets, one in Han, kana and Hangul.
-    Rounded up."""
+    Rounded up. Counted by bytes, which takes 0.3 ms for 100,000 letters of any common script."""
     if text.isascii():
         return -(-len(text) // 4)
-    dense, other = len(_WHOLE_TOKEN_CHARACTERS.findall(text)), len(_HALF_TOKEN_CHARACTERS.findall(text))
+    firsts = text.encode("utf-16-le", "surrogatepass")[1::2]
+    other, dense = (len(firsts) - len(firsts.translate(None, kind)) for kind in (_HALF_TOKEN_BYTES, _WHOLE_TOKEN_BYTES))
+    if len(firsts.translate(None, _MIXED_BYTES)) < len(firsts):
+        other += sum(map(len, _MIXED_HALF_TOKENS.findall(text)))
+        dense += sum(map(len, _MIXED_WHOLE_TOKENS.findall(text)))
     return -(-(len(text) + other + 3 * dense) // 4)
 
 
@@ -376,6 +383,14 @@ Z_95: Final = 1.959963984540054
 """Two-sided 95 % quantile of the standard normal distribution."""
 Z_99: Final = 2.5758293035489004
 """Two-sided 99 % quantile, for where many figures are looked at."""
+
+
+def compute_t_95(freedom: int) -> float:
+    """The same of Student's t, by its Cornish-Fisher expansion (Abramowitz and Stegun, 26.7.5); for some degrees of
+    freedom, not one."""
+    z = Z_95
+    t = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    return t + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
 
 
 class Estimated(Protocol):
@@ -472,24 +487,50 @@ def measure_bytes(value: object) -> int:
         elif kind in _ROWS:
             left += one
         else:
-            left += [getattr(one, name, None) for name in _list_holding(kind)]
+            holding = _find_holding(kind)
+            left += [getattr(one, name, None) for name in holding.attributes]
+            if holding.iterates:
+                left += one
+            if holding.maps:
+                left += one.values()
     return total
 
 
+@dataclass(frozen=True)
+class _Holding:
+    """Where objects of a class hold their parts; a class of C has none that could be named."""
+
+    attributes: tuple[str, ...]
+    iterates: bool
+    """As named tuples do."""
+    maps: bool
+    """As counters do, and read-only views of mappings."""
+
+
 @cache
-def _list_holding(kind: Any) -> tuple[str, ...]:
-    """The attributes in which objects of a class hold their parts; a class of C has none that could be named."""
-    slots = [name for base in kind.__mro__ for name in vars(base).get("__slots__", ())]
-    if issubclass(kind, BaseModel):
-        return "__dict__", "__pydantic_fields_set__"
-    return (*(["__dict__"] if kind.__dictoffset__ else []), *slots)
+def _find_holding(kind: Any) -> _Holding:
+    maps = issubclass(kind, (dict, MappingProxyType))
+    iterates = maps or issubclass(kind, (tuple, list, set, frozenset, deque))
+    attributes = ["__dict__"] if kind.__dictoffset__ else []
+    for base in kind.__mro__:
+        slots = vars(base).get("__slots__", ())
+        attributes += [_mangle(name, base) for name in ([slots] if isinstance(slots, str) else slots)]
+    return _Holding(tuple(dict.fromkeys(attributes)), iterates, maps)
+
+
+def _mangle(name: str, base: type) -> str:
+    """The name under which Python keeps a slot: private names have that of their class before them."""
+    is_private = name.startswith("__") and not name.endswith("__")
+    return f"_{base.__name__.lstrip('_')}{name}" if is_private else name
 
 
 class ByteCache(Generic[KeyT, ValueT]):
-    """What was used last, up to so many bytes; what alone is larger is not kept. Used by several threads."""
+    """What was used last, up to so many bytes. What alone is larger is not kept, but for the last where it
+    `keeps_last`. Used by several threads."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, *, keeps_last: bool = False) -> None:
         self.most_bytes = most_bytes
+        self._keeps_last = keeps_last
         self.held_bytes = 0
         self._lock = Lock()
         self._kept: OrderedDict[KeyT, tuple[ValueT, int]] = OrderedDict()
@@ -522,11 +563,11 @@ class ByteCache(Generic[KeyT, ValueT]):
         with self._lock:
             earlier = self._kept.pop(key, None)
             self.held_bytes -= 0 if earlier is None else earlier[1]
-            if size > self.most_bytes:
+            if size > self.most_bytes and not self._keeps_last:
                 return
             self._kept[key] = value, size
             self.held_bytes += size
-            while self.held_bytes > self.most_bytes:
+            while self.held_bytes > self.most_bytes and len(self._kept) > self._keeps_last:
                 self.held_bytes -= self._kept.popitem(last=False)[1][1]
 
     def pop(self, key: KeyT) -> ValueT | None:
@@ -552,13 +593,14 @@ class Remembered(Protocol[Parameters, ValueT_co]):
 
 
 def remember(
-    most_bytes: int, *, counts_arguments: bool = True
+    most_bytes: int, *, counts_arguments: bool = True, keeps_last: bool = False
 ) -> Callable[[Callable[Parameters, ValueT]], Remembered[Parameters, ValueT]]:
     """As `lru_cache`, bounded by the bytes of arguments and results together; of results alone where arguments are held
-    anyway, such as an environment with its data. What raises is not kept."""
+    anyway, such as an environment with its data. What raises is not kept. `keeps_last` is for results that take seconds
+    and may be larger than all that should be kept of them."""
 
     def decorate(make: Callable[Parameters, ValueT]) -> Remembered[Parameters, ValueT]:
-        cache = ByteCache[tuple[Any, ...], tuple[ValueT]](most_bytes)
+        cache = ByteCache[tuple[Any, ...], tuple[ValueT]](most_bytes, keeps_last=keeps_last)
 
         def call(*args: Parameters.args, **named: Parameters.kwargs) -> ValueT:
             key = (args, *named.items()) if named else args

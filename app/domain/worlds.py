@@ -81,16 +81,16 @@ def _require_iso_time(value: object) -> object:
     """Refuses numbers, which would be read as seconds since 1970."""
     if isinstance(value, datetime) or (isinstance(value, str) and "-" in value[1:]):
         return value
-    raise ValueError("Input should be a time in ISO 8601, such as 2031-04-03T09:15:00Z")
+    raise ValueError("wanted is a time in ISO 8601, such as 2031-04-03T09:15:00Z")
 
 
 def _convert_to_utc(moment: datetime) -> datetime:
     if moment.tzinfo is None:
-        raise ValueError("Input should say its time zone: with Z at the end for UTC, or an offset such as +02:00")
+        raise ValueError("the time zone is missing: end it with Z for UTC, or with an offset such as +02:00")
     try:
         return moment.astimezone(UTC)
     except OverflowError:
-        raise ValueError("Input should be a time in the years 1 to 9999 of UTC") from None
+        raise ValueError("wanted is a time in the years 1 to 9999 of UTC") from None
 
 
 def _wrap_single_id(value: object) -> object:

@@ -21,6 +21,7 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from app.domain.errors import InvalidRequest
+from app.domain.faults import explain_faults
 from app.domain.labels import ImportedChoice, ImportedLabel
 from app.domain.tasks import Message
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Name
@@ -306,8 +307,8 @@ def _parse_row(model: type[_RowModelT], row: _Row, place: str) -> _RowModelT:
     try:
         return model.model_validate({name: value for name, value in row.items() if value is not None})
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise InvalidRequest(f"{place}, {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        fault = explain_faults(error, model)[0]
+        raise InvalidRequest(f"{place}, {fault.dotted}: {fault.words}") from None
 
 
 def _build_group(
@@ -446,8 +447,7 @@ def _add(choices: ChoiceFile, line: int, kind: str, fields: Mapping[str, object]
         choice = ImportedChoice.model_validate(fields)
         choices.labels.append(ImportedLabel.model_validate({"kind": kind, "choice": choice, "language": language}))
     except ValidationError as error:
-        first = error.errors()[0]
-        choices.leave_out(line, f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+        choices.leave_out(line, explain_faults(error)[0].sentence)
 
 
 def _read_chat(name: str, rows: Sequence[tuple[int, _ChatTurn]], choices: ChoiceFile) -> None:

@@ -18,7 +18,18 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AwareDatetime, Field, model_validator
 
 from app.domain.scores import HIGHEST, LOWEST
-from app.domain.values import Z_95, FiniteJson, FiniteNumber, Frozen, Name, Proportion, Split, Unit, WholeNumber
+from app.domain.values import (
+    Z_95,
+    FiniteJson,
+    FiniteNumber,
+    Frozen,
+    Name,
+    Proportion,
+    Split,
+    Unit,
+    WholeNumber,
+    compute_t_95,
+)
 from app.toolkit.charts import ChartForm, Curve, CurveChart, CurvePoint, draw_curves
 from app.toolkit.texts import format_number
 
@@ -270,12 +281,8 @@ def compute_noticeable(values: Sequence[float]) -> float | None:
 
 
 def compute_tail(count: int) -> float:
-    """The tail probability of an expanded percentile interval for `count` values. Student's t by its Cornish-Fisher
-    expansion (Abramowitz and Stegun, 26.7.5)."""
-    z, free = Z_95, count - 1
-    t = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
-    t += (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * free**3)
-    return NormalDist().cdf(-t * math.sqrt(count / free))
+    """The tail probability of an expanded percentile interval for `count` values."""
+    return NormalDist().cdf(-compute_t_95(count - 1) * math.sqrt(count / (count - 1)))
 
 
 def _compute_signed_sums(values: Sequence[float]) -> list[float]:

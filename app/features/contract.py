@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute
 
 from app.characters.scenes import Scene
 from app.characters.schema import CharacterCard, CharacterSheet
-from app.characters.sheet_checks import SheetCheckContext
+from app.characters.sheet_checks import SheetSurroundings
 from app.domain.tasks import Message
 from app.http.compat.kept_sessions import PortRoot
 from app.http.viewer.rendering import MenuEntry, Renderer, ViewerParts
@@ -59,7 +59,7 @@ class Characters(Protocol):
 
     def list_scenes(self, character: str) -> tuple[Scene, ...]: ...
 
-    def build_context(self) -> SheetCheckContext:
+    def build_surroundings(self) -> SheetSurroundings:
         """What a sheet is checked beside."""
 
     async def build_prompt(self, file: str, text: str, scene: str | None) -> tuple[Message, ...]:

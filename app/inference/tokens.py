@@ -13,6 +13,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from tokenizers import Tokenizer
 
 from app.domain.errors import UserError
+from app.domain.faults import describe_faults
 from app.domain.tasks import Message, ToolSpec
 from app.domain.values import digest
 from app.inference.policies import count_shared_prefix
@@ -88,7 +89,7 @@ def _read_config(path: Path) -> _TokenizerConfig:
     try:
         return _TokenizerConfig.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise UserError(f"{path}: {error.errors(include_url=False)[0]['msg']}") from error
+        raise UserError(f"{path}: {describe_faults(error, _TokenizerConfig)}") from error
 
 
 def _read_template(beside: Path, config: _TokenizerConfig) -> str:

@@ -145,31 +145,31 @@ _FILLER: Final = "Line {} of this text says nothing that matters.\n"
 
 
 def measure_longest(questions: CheckQuestions) -> int:
-    """Characters of the longest prompt."""
+    """Bytes of the longest prompt: of other scripts than Latin a letter has several, and more tokens."""
     prompts = map(build_prompt, questions.iterate_requests())
-    return max(len(prompt.system) + len(prompt.user) for prompt in prompts)
+    return max(len(prompt.system.encode()) + len(prompt.user.encode()) for prompt in prompts)
 
 
-def build_marked_text(characters: int, first: str, last: str) -> str:
-    """Of at least so many characters, with a word to be read back at each end."""
+def build_marked_text(size: int, first: str, last: str) -> str:
+    """Of at least so many bytes, with a word to be read back at each end."""
     begin = f"The first word to remember is {first}.\n"
     end = (
         f'The last word to remember is {last}.\nAnswer with {{"first": …, "last": …}}, where … are the first and the '
         "last word to remember, exactly as they are written in this text."
     )
-    lines, size, number = [begin], len(begin) + len(end), 0
-    while size < characters:
+    lines, left, number = [begin], size - len(begin) - len(end.encode()), 0
+    while left > 0:
         number += 1
         lines.append(_FILLER.format(number))
-        size += len(lines[-1])
+        left -= len(lines[-1])
     return "".join((*lines, end))
 
 
-async def find_unread_end(judge: AnsweringJudge, characters: int) -> str | None:
-    """Which end of a text of so many characters, the `beginning` or the `end`, the judge does not read back. None where
+async def find_unread_end(judge: AnsweringJudge, size: int) -> str | None:
+    """Which end of a text of so many bytes, the `beginning` or the `end`, the judge does not read back. None where
     it reads back both, and where it does not answer at all."""
     first, last = (f"{word}-{secrets.randbelow(9000) + 1000}" for word in ("kestrel", "lantern"))  # nobody guesses them
-    answer = await judge.answer_text(build_marked_text(characters, first, last))
+    answer = await judge.answer_text(build_marked_text(size, first, last))
     if answer is None:
         return None
     unread = [end for end, word in (("beginning", first), ("end", last)) if word not in answer.casefold()]

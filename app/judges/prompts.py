@@ -12,14 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Final, Self, get_args
+from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, Field, JsonValue, StringConstraints, ValidationError, model_validator
+from pydantic import Field, JsonValue, StringConstraints, ValidationError, model_validator
 from pydantic_core import PydanticSerializationError, to_json
 
 from app.characters.loading import BrokenYaml, YamlDocument, parse_document, read_text
 from app.characters.sheet_checks import Level, SheetFinding
 from app.domain.errors import GatewayError, InvalidRequest, JudgeFailed, UserError
+from app.domain.faults import explain_faults, explain_os_error
 from app.domain.judging import Candidate, Judgement, JudgeRequest, Mode, OwnRubric, Probes, Rubric, find_rubric_problems
 from app.domain.values import (
     MEBIBYTE,
@@ -30,7 +31,6 @@ from app.domain.values import (
     digest,
     finish_digest,
     remember,
-    suggest,
     utc_now,
 )
 from app.judges.configuration import (
@@ -381,14 +381,14 @@ def read_rubric(path: Path) -> RubricFile:
         document = parse_document(read_text(path, _MAX_RUBRIC_BYTES), path.name)
         own = OwnRubric.model_validate(document.value)
     except BrokenYaml as error:
-        message = error.detail.removeprefix(f"{path.name}: ")
+        message = error.detail.removeprefix(f"{path.name}: ").removeprefix(f"line {error.line}: ")
         return RubricFile((_build_finding(name, error.line or 0, "", message),), None)
     except ValidationError as error:
         return RubricFile(_explain_fields(name, document, error), None)
     except GatewayError as error:
         return RubricFile((_build_finding(name, 0, "", error.detail),), None)
     except OSError as error:
-        return RubricFile((_build_finding(name, 0, "", error.strerror or str(error)),), None)
+        return RubricFile((_build_finding(name, 0, "", explain_os_error(error)),), None)
     findings = [
         _build_finding(name, document.find_line(one.at), _format_path(one.at), one.message, one.level)
         for one in find_rubric_problems(own, _CONFIRMED_HINTS)
@@ -398,35 +398,11 @@ def read_rubric(path: Path) -> RubricFile:
 
 
 def _explain_fields(name: str, document: YamlDocument, error: ValidationError) -> tuple[SheetFinding, ...]:
-    """By line; unknown keys before missing ones, since those may be the same, misspelt."""
-    findings = []
-    listed = error.errors(include_url=False, include_input=False, include_context=False)
-    for one in sorted(listed, key=lambda one: one["type"] == "missing"):
-        at = tuple(step for step in one["loc"] if step != "[key]")
-        message = one["msg"].removeprefix("Value error, ")
-        if one["type"] in ("model_type", "dict_type"):
-            message = "should be a mapping of keys to values"
-        if one["type"] == "extra_forbidden":
-            message = f"there is no key {at[-1]!r}{suggest(str(at[-1]), _list_keys(at[:-1]))}"
-        findings.append(_build_finding(name, document.find_line(at), _format_path(at), " ".join(message.split())))
+    findings = [
+        _build_finding(name, document.find_line(fault.path), fault.dotted, fault.words)
+        for fault in explain_faults(error, OwnRubric, noun="key")
+    ]
     return tuple(sorted(findings, key=lambda finding: finding.line))
-
-
-def _list_keys(at: Sequence[str | int]) -> list[str]:
-    """The keys that a place in a rubric may have."""
-    model: type[BaseModel] = OwnRubric
-    for step in at:
-        field = model.model_fields.get(str(step))
-        if field is not None:
-            model = next(_iterate_models(field.annotation), model)
-    return list(model.model_fields)
-
-
-def _iterate_models(annotation: object) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _iterate_models(inner)
 
 
 def _build_finding(file: str, line: int, field: str, message: str, level: Level = "error") -> SheetFinding:
@@ -544,8 +520,7 @@ def _parse_rubric(answer: str) -> WrittenRubric:
 def _list_problems(error: ValueError) -> list[str]:
     if not isinstance(error, ValidationError):
         return [str(error)]
-    listed = error.errors(include_url=False, include_input=False, include_context=False)[:_MOST_PROBLEMS]
-    return [f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in listed]
+    return [fault.sentence for fault in explain_faults(error, WrittenRubric)[:_MOST_PROBLEMS]]
 
 
 def _redact(config: ChatJudgeConfig, words: str) -> str:

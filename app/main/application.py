@@ -141,10 +141,10 @@ def create_app(
     features = load_features()
     panels = panels or build_panels(settings, store.judge_cache)
     observer.watch_judges(partial(collect_reports, panels))
-    workers = ProcessWorkers(_choose_size(settings.workers, settings), observer.record_worker_call)
+    workers = ProcessWorkers(count_workers(settings), observer.record_worker_call)
     observer.watch("worker_queue", lambda: workers.waiting)
     # Half of them, so that what models wrote never waits for all that authors sent.
-    authors = WorkersPart(workers, max(1, workers.size // 2))
+    authors = WorkersPart(workers, workers.size // 2)
     jails = programs or JailedPrograms(
         _choose_size(settings.programs.at_once, settings), observe=observer.record_program
     )
@@ -262,16 +262,16 @@ def _create_viewer(
     roster = partial(list_judges, gateway.catalogue, gateway.panels)
     environments = partial(list_environments, gateway.catalogue, gateway.panels)
     added = _join_viewer_parts([one.viewer for one in parts])
-    runs = RunPages(gateway.runs, gateway.views, clock, partial(list_judge_models, gateway.panels), added)
+    names = tuple(gateway.catalogue.classes)
+    runs = RunPages(gateway.runs, gateway.views, clock, partial(list_judge_models, gateway.panels), added, names)
 
     def get_isolation() -> Isolation | None:
         return gateway.catalogue.isolation
 
     return create_viewer_router(
         gateway.views,
-        tuple(gateway.catalogue.classes),
+        names,
         judges=roster,
-        find_cost=gateway.runs.find_cost,
         find_rubric=gateway.rubrics.find,
         home=HomePages(gateway.views, roster, environments, get_isolation, free_bytes, runs),
         sections=(
@@ -284,6 +284,7 @@ def _create_viewer(
         parts=added,
         menu=[entry for one in parts for entry in one.menu],
         templates=[one.templates for one in features if one.templates is not None],
+        clock=clock,
     )
 
 
@@ -306,6 +307,11 @@ def _join_viewer_parts(parts: Sequence[ViewerParts]) -> ViewerParts:
         link_groups=[link for one in parts for link in one.link_groups],
         show_run=[show for one in parts for show in one.show_run],
     )
+
+
+def count_workers(settings: Settings) -> int:
+    """Of this process. At least two, whatever is set: a text of an author never takes the only one from models."""
+    return max(2, _choose_size(settings.workers, settings))
 
 
 def _choose_size(chosen: int | None, settings: Settings) -> int:
@@ -390,9 +396,10 @@ def _add_record_routes(service: FastAPI, gateway: Gateway) -> None:
         task_cache=gateway.task_cache,
         scoring=gateway.scoring,
         checks=gateway.bounds,
+        runs=gateway.runs,
     )
     _add_routes(service, records_router)
-    _add_routes(service, create_rescoring_router(gateway.rescorer, gateway.quotas))
+    _add_routes(service, create_rescoring_router(gateway.rescorer))
     _add_routes(service, create_runs_router(gateway.runs, gateway.views))
 
 

@@ -27,10 +27,11 @@ from app.characters.loading import list_yaml_files, read_own_scenes, read_scenes
 from app.characters.scenes import Scene
 from app.characters.schema import CharacterCard, CharacterSheet, build_character_cards
 from app.characters.sheet_checks import (
-    SheetCheckContext,
     SheetFinding,
+    SheetSurroundings,
     build_check_context,
     build_source,
+    build_surroundings,
     check_sources,
     read_source,
 )
@@ -38,6 +39,7 @@ from app.domain.access import compute_key_digest, generate_key, name_narrowed
 from app.domain.authored_files import SCENE_FILES
 from app.domain.budgets import BudgetConfig
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest, UserError
+from app.domain.faults import explain_faults, explain_os_error
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Message
 from app.domain.values import Split, suggest
@@ -193,7 +195,7 @@ def read_server_key(settings: Settings, where: str, server: ServerSettings) -> S
         try:
             return KeyFile(server.api_key_file)
         except OSError as error:
-            words = error.strerror or type(error).__name__
+            words = explain_os_error(error)
         except ValueError as error:
             words = "it holds no text" if isinstance(error, UnicodeError) else f"it {error}"
         raise UserError(f"{where}.api_key_file names {server.api_key_file}, which cannot be used: {words}")
@@ -463,7 +465,7 @@ class ServedCharacters:
     """Those that read texts of authors."""
     refresh_examples: Callable[[], Awaitable[None]]
     """To be awaited after other characters are served."""
-    _context: tuple[NpcArena | None, SheetCheckContext] | None = None
+    _surroundings: tuple[NpcArena | None, SheetSurroundings] | None = None
     """With the characters that it was made of."""
     _list_written: Callable[[], Mapping[str, str]] = dict
     """What stands in place of the folder's files."""
@@ -514,14 +516,14 @@ class ServedCharacters:
         casts = [cast for split in splits if arena for cast in arena.roster.list_casts(split, "both", "all", None)]
         return tuple(cast.scene for cast in casts if cast.sheet.id == character)
 
-    def build_context(self) -> SheetCheckContext:
+    def build_surroundings(self) -> SheetSurroundings:
         """What a sheet is checked beside."""
         arena = self._find_arena()
-        if self._context is None or self._context[0] is not arena:
+        if self._surroundings is None or self._surroundings[0] is not arena:
             scenes = read_scenes(PACKAGED_SCENES) if arena is None else arena.scene_sets
             gates = (gate.flag for gate in GATES)
-            self._context = arena, build_check_context(scenes, gates, () if arena is None else arena.sheets)
-        return self._context[1]
+            self._surroundings = arena, build_surroundings(scenes, gates, () if arena is None else arena.sheets)
+        return self._surroundings[1]
 
     async def build_prompt(self, file: str, text: str, scene: str | None) -> tuple[Message, ...]:
         """The prompt of a sheet or of scenes that are being written, which are read in workers. InvalidRequest naming
@@ -532,8 +534,7 @@ class ServedCharacters:
         try:
             draft = await self._build_draft(file, text, scene, character)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            raise InvalidRequest(str(first["msg"]), field="text") from None
+            raise InvalidRequest(explain_faults(error, NpcArenaDraft)[0].sentence, field="text") from None
         read = await arena.read_draft(draft, self.workers)
         return (await run_in_turn("authors", arena.draft, read)).task.messages
 

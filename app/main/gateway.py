@@ -110,6 +110,7 @@ def build_gateway(
             runs=runs,
             panels=panels,
             scorer=scorer,
+            quotas=quotas,
             observer=observer,
             clock=clock,
         ),

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 
 from app.domain.errors import InvalidRequest, RetrieverFailed, UserError
+from app.domain.faults import explain_faults
 from app.domain.tasks import Context, ContextQuery, Passage, Withheld
 from app.domain.values import Frozen, require_encodable
 from app.domain.worlds import GameTime
@@ -108,15 +109,15 @@ _LINE_BREAKS = "\n\r\t"
 
 def _require_readable(text: str) -> str:
     if any(unicodedata.category(character) == "Cc" for character in text if character not in _LINE_BREAKS):
-        raise ValueError("Input should have no control characters but line breaks and tabs")
+        raise ValueError("it has control characters other than line breaks and tabs")
     if not text.strip():
-        raise ValueError("Input should not be blank")
+        raise ValueError("it is blank")
     return require_encodable(text)
 
 
 def _require_one_line(text: str) -> str:
     if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in text):
-        raise ValueError("Input should be one line")
+        raise ValueError("wanted is one line")
     return _require_readable(text)
 
 
@@ -183,7 +184,8 @@ def parse_answer(body: bytes) -> Context:
     try:
         answer = RetrieverAnswer.model_validate_json(body)
     except ValidationError as error:
-        raise RetrieverFailed(f"the retriever's answer violates the contract: {_describe_error(error)}") from None
+        fault = explain_faults(error, RetrieverAnswer, quotes=False)[0]
+        raise RetrieverFailed(f"the retriever's answer violates the contract: {fault.sentence}") from None
     _require_bounds("passages", [passage.text for passage in answer.passages])
     _require_bounds("withheld", [one.text or "" for one in answer.withheld])
     _require_unique_ids([*(passage.id for passage in answer.passages), *(one.id for one in answer.withheld)])
@@ -196,18 +198,6 @@ def is_unknown_world(body: bytes) -> bool:
         return RetrieverRefusal.model_validate_json(body).error == _UNKNOWN_WORLD
     except ValidationError:
         return False
-
-
-def _describe_error(error: ValidationError) -> str:
-    """Describes the first error, without names that the retriever invented."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    where = first["loc"]
-    if first["type"] == "extra_forbidden":
-        where, wrong = where[:-1], "has an unknown key"
-    else:
-        wrong = first["msg"].removeprefix("Value error, ")
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).lstrip(".")
-    return f"{path or 'it'}: {wrong}"
 
 
 def _require_bounds(name: str, texts: Sequence[str]) -> None:

@@ -268,7 +268,26 @@ CALLS_OF_A_WORKER: Final = 1000
 """A worker is replaced after this many calls, to free what it has accumulated."""
 
 _LARGE: Final = 1024 * 1024
-"""Characters of texts from which on a thread encodes them: tens of megabytes would hold the event loop for 0.3 s."""
+"""Characters from which on a thread encodes arguments: tens of megabytes would hold the event loop for 0.3 s."""
+
+
+def _are_large(arguments: Sequence[JsonValue]) -> bool:
+    """Counted no further than needed, with eight characters for what is neither a text nor holds others."""
+    size, left = 0, list[JsonValue](arguments)
+    while left and size < _LARGE:
+        one = left.pop()
+        if isinstance(one, str):
+            size += len(one)
+        elif isinstance(one, dict):
+            size += sum(map(len, one)) + 8
+            left += one.values()
+        elif isinstance(one, list):
+            size += 8
+            left += one
+        else:
+            size += 8
+    return size >= _LARGE
+
 
 ObserveCall = Callable[[str, str, float], None]
 """Called for each attempt: function, outcome (`done`, `broke`, `died`, `cancelled` or the limit), seconds."""
@@ -310,9 +329,8 @@ class ProcessWorkers:
     async def run(
         self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS
     ) -> JsonValue:
-        size = sum(len(one) for one in arguments if isinstance(one, str))
         build = partial(_build_call, function, arguments, limits)
-        work = build() if size < _LARGE else await run_in_turn("bodies", build)
+        work = await run_in_turn("bodies", build) if _are_large(arguments) else build()
         async with self._turns.hold_place(work.function):
             outcome = await self._attempt(work, self._idle.pop() if self._idle else None)
             if isinstance(outcome, _WorkerLost):

@@ -1,5 +1,6 @@
 """What a bound key may reach: checks the names, tasks, leases and groups of a request before it is served."""
 
+import asyncio
 import logging
 import secrets
 from collections import Counter
@@ -8,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from math import ceil
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field, JsonValue
 
@@ -40,7 +41,7 @@ from app.service.requests import NextBatch, NextMixedBatch, ScoreRequest
 from app.service.runs import RunRegistry, bound_unknown_group
 from app.service.task_cache import DealtBatch, TaskCache
 from app.store.api_keys import ChangeKey, KeyStore, show_keys
-from app.store.budgets import HandOut, HandOutGrant, HandOutPart, JudgingDemand, JudgingRequest, QuotaStore
+from app.store.budgets import HandOut, HandOutGrant, HandOutPart, JudgingDemand, JudgingRequest, QuotaStore, Reserved
 from app.store.groups import GroupStore, IdempotencyKey
 from app.store.pending_groups import PendingGroupStore
 from app.store.tasks import TaskStore
@@ -382,17 +383,19 @@ _USES_SECONDS: Final = 1.0
 
 @dataclass
 class JudgingHold:
-    """What is reserved for work beside the groups. It ends with its block, or, where it `lasts`, when its time is
-    over."""
+    """What is reserved for work beside the groups. It ends with its block, and with `work`: whoever asked for that may
+    leave before."""
 
-    lasts: bool = False
+    work: asyncio.Future[Any] | None = None
 
 
 @dataclass(frozen=True)
 class ScoringAdmission:
-    """Why groups are refused, by name; and the warnings of quotas that come to their end."""
+    """Why groups are refused, and what was reserved for the others, by name; and the warnings of quotas that come to
+    their end."""
 
     refused: Mapping[str, QuotaExceeded] = field(default_factory=dict)
+    reserved: Mapping[str, Reserved] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
 
@@ -410,6 +413,7 @@ class QuotaService:
         self._told: dict[str, tuple[datetime, KeyQuotas, tuple[str, ...]]] = {}
         """Warnings of keys, when they were read, and of which quotas."""
         self._warned: dict[tuple[str, str, bool], datetime] = {}
+        self._giving_back: set[asyncio.Future[None]] = set()
 
     @property
     def limits(self) -> KeyQuotas | None:
@@ -447,57 +451,85 @@ class QuotaService:
         caller = current_caller.get()
         if caller is None or caller.quotas.is_open:
             return ScoringAdmission()
-        at, quotas, warnings = self._told.get(caller.name, (None, None, ()))
-        is_fresh = at is not None and abs(self._clock() - at) < timedelta(seconds=_USES_SECONDS)
-        tells_uses = not is_fresh or quotas != caller.quotas
-        asked = JudgingRequest(
-            caller.name,
-            caller.quotas,
-            tuple(demands) if caller.quotas.limits_judging else (),
-            needs_request=caller.quotas.hard,
-            tells_uses=tells_uses,
-        )
-        grant = await self._store.admit_judging(asked)
+        grant = await self._store.admit_judging(_build_request(caller, demands))
         if grant.request is not None:
             raise self._refuse(caller, grant.request)
-        if tells_uses:
-            warnings = self._warn(caller, grant.uses)
+        refused = {name: self._refuse(caller, use) for name, use in grant.refused.items()}
+        return ScoringAdmission(refused, grant.reserved, await self.warn())
+
+    def build_request(self, demands: Sequence[JudgingDemand], *, counted: bool = True) -> JudgingRequest | None:
+        """What `PendingGroupStore.assign_slot` admits; None where nothing is limited."""
+        caller = current_caller.get()
+        if caller is None or caller.quotas.is_open:
+            return None
+        return replace(_build_request(caller, demands), counted=counted)
+
+    def refuse(self, use: QuotaUse) -> QuotaExceeded:
+        caller = current_caller.get()
+        if caller is None:
+            raise RuntimeError("only keys have quotas")
+        return self._refuse(caller, use)
+
+    async def warn(self) -> tuple[str, ...]:
+        """The warnings of the key's quotas, as they were within the last second."""
+        caller = current_caller.get()
+        if caller is None or caller.quotas.is_open:
+            return ()
+        at, quotas, warnings = self._told.get(caller.name, (None, None, ()))
+        if at is None or abs(self._clock() - at) >= timedelta(seconds=_USES_SECONDS) or quotas != caller.quotas:
+            usage = await self._store.load_usage(caller.name)
+            warnings = self._warn(caller, usage.list_uses(caller.quotas))
             self._told[caller.name] = self._clock(), caller.quotas, warnings
-        return ScoringAdmission({name: self._refuse(caller, use) for name, use in grant.refused.items()}, warnings)
+        return warnings
 
     @asynccontextmanager
-    async def hold_judging(self, bound: Amount | None, name: str = "") -> AsyncIterator[JudgingHold]:
+    async def hold_judging(self, bound: Amount | None) -> AsyncIterator[JudgingHold]:
         """For work that nobody was promised: counts its request, and reserves what judges take for it at most; None
-        where none is asked. QuotaExceeded where there is no room. The same `name` is reserved once."""
+        where none is asked. QuotaExceeded where there is no room."""
         caller, hold = current_caller.get(), JudgingHold()
         if caller is None or caller.quotas.is_open:
             yield hold
             return
-        name = name or f"work_{secrets.token_hex(16)}"
-        reserves = bound is not None and caller.quotas.limits_judging
         wanted = caller.quotas.widen(bound or NO_AMOUNT)
-        demands = (JudgingDemand(name, "", wanted, needs_room=True),) if reserves else ()
+        demand = JudgingDemand(f"work_{secrets.token_hex(16)}", "", wanted, needs_room=True)
+        demands = (demand,) if bound is not None and caller.quotas.limits_judging else ()
         grant = await self._store.admit_judging(JudgingRequest(caller.name, caller.quotas, demands))
-        exceeded = grant.request or grant.refused.get(name)
-        if exceeded is not None:
-            raise self._refuse(caller, exceeded)
+        if grant.exceeded is not None:
+            raise self._refuse(caller, grant.exceeded)
+        reserved = tuple(grant.reserved.values())
         try:
             yield hold
         finally:
-            if reserves and not hold.lasts:
-                await self.release([name])
+            if hold.work is None or hold.work.done():
+                await self.give_back(reserved)
+            else:
+                hold.work.add_done_callback(lambda _: self._start_giving_back(caller, reserved))
 
     async def count_request(self) -> None:
         """QuotaExceeded when no request is left: for one that asks no judge."""
         async with self.hold_judging(None):
             pass
 
-    async def release(self, names: Sequence[str]) -> None:
-        """Nothing is reserved under these names any longer."""
+    async def give_back(self, reserved: Collection[Reserved]) -> None:
+        """What was reserved is free again, also where whoever waits for it is cancelled."""
         caller = current_caller.get()
-        if caller is not None and names:
+        if caller is not None and reserved:
+            await asyncio.shield(self._start_giving_back(caller, reserved))
+
+    def _start_giving_back(self, caller: Caller, reserved: Collection[Reserved]) -> asyncio.Future[None]:
+        giving = asyncio.ensure_future(self._give_back(caller, reserved))
+        self._giving_back.add(giving)  # the event loop alone would not keep it from being collected
+        giving.add_done_callback(self._giving_back.discard)
+        return giving
+
+    async def _give_back(self, caller: Caller, reserved: Collection[Reserved]) -> None:
+        if reserved:
             with suppress(StoreUnavailable):  # it then ends with its time
-                await self._store.release(caller.name, names)
+                await self._store.give_back(caller.name, tuple(reserved))
+
+    async def close(self) -> None:
+        """Waits for what is being given back."""
+        await asyncio.gather(*self._giving_back)
 
     def bound_unknown(self, environment: str, options: ScoringOptions, texts: Sequence[str] = ()) -> Amount | None:
         """What judging a group takes at most of which no more than these texts is known; None without judges."""
@@ -537,6 +569,11 @@ class QuotaService:
                 what = "is over its quota" if passed else "comes to the end of its quota"
                 log.warning("the key %s %s: %s", caller.name, what, use.describe())
         return tuple(use.describe() for use in close)
+
+
+def _build_request(caller: Caller, demands: Sequence[JudgingDemand]) -> JudgingRequest:
+    limited = tuple(demands) if caller.quotas.limits_judging else ()
+    return JudgingRequest(caller.name, caller.quotas, limited, needs_request=caller.quotas.hard)
 
 
 def share_batch(request: NextMixedBatch) -> dict[str, int]:

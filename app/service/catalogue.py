@@ -19,6 +19,7 @@ from typing import Final, Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from app.domain.errors import Conflict, EnvironmentUnavailable, GatewayError, InvalidRequest, NotFound, PackageMissing
+from app.domain.faults import build_refusal
 from app.domain.runs import Pin, Run, ScoringOptions, Stream
 from app.domain.tasks import Isolation, Task, TaskKey
 from app.domain.values import MEBIBYTE, FiniteJson, Split, digest, remember, suggest
@@ -61,9 +62,7 @@ class ServedEnvironment:
         try:
             params = self.environment.Params.model_validate(values)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            field = ".".join(["params", *(str(part) for part in first["loc"])])
-            raise InvalidRequest(first["msg"], field=field) from error
+            raise build_refusal(error, self.environment.Params, "params") from error
         self.environment.check_params(params)
         return params
 

@@ -43,12 +43,12 @@ from app.domain.scores import (
     is_drawn,
 )
 from app.domain.tasks import Completion, Task, is_cut_by_filter
-from app.domain.values import SameObject, Unit, is_same_model
+from app.domain.values import SameObject, Unit, estimate_tokens, is_same_model
 from app.ports.environment import Environment, Programs, Tools, Workers
 from app.ports.judges import BackedJudge, CalibratingPanel, Panel, Panels, ReferenceStore
 from app.service.catalogue import EnvironmentVersions, ServedEnvironment
 from app.service.requests import SingleFlight
-from app.service.runs import GroupBudget, JudgingBound, RunRegistry, bound_judging, bound_unknown_group
+from app.service.runs import CaseTokens, GroupBudget, JudgingBound, RunRegistry, bound_judging, bound_unknown_group
 from app.service.task_cache import TaskCache
 
 log = logging.getLogger(__name__)
@@ -334,29 +334,22 @@ async def bound_scoring(
     cases = await environment.build_cases(task, leave_out_cut(completions, options))
     if cases is None:
         return [bound_unknown_group(chosen, panels)]
-    whole = [_fill_case(case, size) for case in cases]
-    bounds = [bound_judging(case, chosen, panels) for case in whole]
     further = chosen.model_copy(update={"mode": "listwise", "readings": 1})  # as calibration reads
-    for case in whole:
+    bounds: list[JudgingBound] = []
+    for case in cases:
+        counted = CaseTokens.count(case).add_like(size - len(case.candidates))
+        bounds.append(bound_judging(counted, chosen, panels))
         plan = environment.references(task) if is_drawn(case.key, chosen.calibration_share) else None
-        bounds += [bound_judging(one, further, panels) for one in _list_calibrations(case, plan)]
+        bounds += [bound_judging(one, further, panels) for one in _list_calibrations(counted, plan)]
     return bounds
 
 
-def _fill_case(case: Case, size: int) -> Case:
-    """With as many different candidates."""
-    known = case.candidates
-    missing = range(size - len(known)) if known else ()
-    more = [f"{known[number % len(known)]}\n{number}" for number in missing]
-    return case.model_copy(update={"candidates": (*known, *more)}) if more else case
-
-
-def _list_calibrations(case: Case, plan: ReferencePlan | None) -> list[Case]:
+def _list_calibrations(case: CaseTokens, plan: ReferencePlan | None) -> list[CaseTokens]:
     """What calibrating a drawn group asks: one more reading, and one question more where a judge writes references.
     What the judge reads of the scene stands for their length."""
     if plan is None or plan.opted_out:
         return []
-    extended = case.model_copy(update={"candidates": (*case.candidates, *plan.given.values(), plan.brief)})
+    extended = case.add(map(estimate_tokens, (*plan.given.values(), plan.brief)))
     return [extended] if plan.given.keys() >= LEVELS.keys() else [extended, extended]
 
 

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from app.domain.errors import GatewayError, InvalidRequest, RequestRefused, StoreUnavailable
+from app.domain.errors import GatewayError, InvalidRequest, StoreUnavailable
 from app.domain.groups import Group
 from app.domain.parts import MAX_GROUP_SIZE, MAX_KEY_LENGTH, Arrival, GroupPart, GroupSlot, PartRules
 from app.domain.runs import Policy, Purpose
@@ -40,11 +40,11 @@ from app.service.scoring import (
     STORE_RETRY_SECONDS,
     AcceptedGroup,
     GroupScoring,
-    SampleShare,
     ScoreValidator,
     build_reply,
 )
 from app.service.task_cache import TaskCache
+from app.store.budgets import JudgingDemand, JudgingRequest, NoRoom
 from app.store.group_rows import GroupToStore
 from app.store.groups import GroupStore
 from app.store.pending_groups import PendingGroupStore
@@ -184,15 +184,18 @@ class GroupAssembler:
         slot = await self.assign_slot(arrival)
         return build_slot_reply(await self.wait_for_scores(slot, due), slot)
 
-    async def assign_slot(self, arrival: Arrival, judged: GroupToStore | None = None) -> GroupSlot:
+    async def assign_slot(
+        self, arrival: Arrival, judged: GroupToStore | None = None, asked: JudgingRequest | None = None
+    ) -> GroupSlot:
         """Places for completions. The place of a sample is held until it is released, and whoever is cancelled
-        meanwhile has left. `judged` is the scored group of a sample that is judged alone."""
+        meanwhile has left. `judged` is the scored group of a sample that is judged alone, and `asked` what a sample
+        demands of quotas: NoRoom where they have none."""
         if arrival.names_group:  # a repeat is known by its places, whoever has left
-            return await asyncio.shield(self._run_in_background(self._take(arrival, None)))
+            return await asyncio.shield(self._run_in_background(self._take(arrival, None, None)))
         sample = _build_sample_key(arrival)
         await self._holders.admit(sample)
         # Shielded: the store may have given the place when the client hangs up, and then it must be released.
-        taking = asyncio.ensure_future(self._take(arrival, judged))
+        taking = asyncio.ensure_future(self._take(arrival, judged, asked))
         try:
             return await asyncio.shield(taking)
         except asyncio.CancelledError:
@@ -282,10 +285,10 @@ class GroupAssembler:
         """The group of a slot, which stays as it is from now on if it is unscored."""
         return await self._groups.mask(slot.group_id)
 
-    async def _take(self, arrival: Arrival, judged: GroupToStore | None) -> GroupSlot:
+    async def _take(self, arrival: Arrival, judged: GroupToStore | None, asked: JudgingRequest | None) -> GroupSlot:
         try:
             slot = await self._task_cache.write_with_tasks(
-                [arrival.group.task_id], lambda: self._parts.assign_slot(arrival, self._rules.windows)
+                [arrival.group.task_id], lambda: self._parts.assign_slot(arrival, self._rules.windows, asked)
             )
         except BaseException:
             if not arrival.names_group:
@@ -478,11 +481,10 @@ class SampleService:
         these trainers give up after a few tries. NotFound, Conflict or InvalidRequest before anything is stored."""
         due = asyncio.get_running_loop().time() + wait_seconds
         note_work(sample.environment, sample.run)
-        share = SampleShare(f"sample_{secrets.token_hex(16)}", sample.size)
-        accepted = await self._validate_sample(sample, share)
+        accepted, demands = await self._validate_sample(sample)
         judged = await self._judge_alone(accepted) if sample.size == 1 else None
         arrival = sample.build_arrival(accepted.group, gather_seconds, judged)
-        slot = await self._assembler.assign_slot(arrival, judged)
+        slot = await self._assign_slot(arrival, judged, self._quotas.build_request(demands))
         answered = False
         try:
             group = await self._assembler.wait_for_scores(slot, due)
@@ -492,20 +494,28 @@ class SampleService:
                 await asyncio.sleep(pause)
                 pause *= 2
                 # A group that was scored before is stored by now.
-                slot = await self._assembler.assign_slot(replace(arrival, scored=None))
+                asked = self._quotas.build_request(demands, counted=False)
+                slot = await self._assign_slot(replace(arrival, scored=None), None, asked)
                 group = await self._assembler.wait_for_scores(slot, due)
             if sample.masks_group and group.outcome == "unscored":
                 group = await self._assembler.mask(slot)
             reply = build_slot_reply(group, slot)
             if not _is_answered(reply, sample):  # released before it is sent, since its client may be back at once
                 await self._assembler.release_slot(slot, answered=False)
-            limits = self._quotas.limits
-            if limits is not None and limits.hard and group.outcome != "pending":
-                await self._quotas.release([share.hold])
             yield reply
             answered = True
         finally:  # does nothing to a slot that was released before
             await self._assembler.release_slot(slot, answered=answered)
+
+    async def _assign_slot(
+        self, arrival: Arrival, judged: GroupToStore | None, asked: JudgingRequest | None
+    ) -> GroupSlot:
+        try:
+            slot = await self._assembler.assign_slot(arrival, judged, asked)
+        except NoRoom as error:
+            raise self._quotas.refuse(error.use) from error
+        await self._quotas.warn()
+        return slot
 
     async def _judge_alone(self, accepted: AcceptedGroup) -> GroupToStore | None:
         """Scores a completion that is judged alone and at once before it is stored: its place and its scored group are
@@ -513,15 +523,13 @@ class SampleService:
         drawn = accepted.group.model_copy(update={"group_id": f"group_{secrets.token_hex(16)}"})
         return await self._scoring.score_unstored(replace(accepted, group=drawn))
 
-    async def _validate_sample(self, sample: SampleToScore, share: SampleShare) -> AcceptedGroup:
+    async def _validate_sample(self, sample: SampleToScore) -> tuple[AcceptedGroup, tuple[JudgingDemand, ...]]:
         if not 1 <= sample.size <= MAX_GROUP_SIZE:
             raise InvalidRequest(f"a group has from 1 to {MAX_GROUP_SIZE} completions", field="size")
         if len(sample.key) > MAX_KEY_LENGTH or not is_encodable(sample.key):
             raise InvalidRequest(f"a key is a text of at most {MAX_KEY_LENGTH} characters", field="key")
         request = _build_request(sample)
-        (accepted,) = (await self._validator.validate(request, sample.environment, share)).groups
-        if isinstance(accepted, RequestRefused):
-            raise accepted
+        accepted, demands = await self._validator.validate_sample(request, sample.environment, sample.size)
         group = accepted.group
         if sample.needs_reward and group.run is not None and (await self._runs.ensure(group.run)).drops_stale:
             raise InvalidRequest(
@@ -529,7 +537,7 @@ class SampleService:
                 "takes nothing but numbers; set `flag` or `pace`",
                 field="run",
             )
-        return accepted
+        return accepted, demands
 
 
 def _is_answered(reply: GroupReply, sample: SampleToScore) -> bool:

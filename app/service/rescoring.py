@@ -14,7 +14,6 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, Field
 
-from app.domain.budgets import Amount
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, PartsGone
 from app.domain.groups import Group, GroupDetail, Scoring, TaskPrompt, TaskRecord
 from app.domain.judging import Judgement, Mode, OwnRubric, PanelResult, Rubric, RubricLabel, combine_outcomes
@@ -25,6 +24,7 @@ from app.domain.tasks import Completion, Task
 from app.domain.values import FiniteNumber, Frozen, Name, Split, Unit, digest
 from app.ports.environment import Clock, Observer
 from app.ports.judges import Panels
+from app.service.access import QuotaService
 from app.service.catalogue import EnvironmentVersions, ServedEnvironment, make_task
 from app.service.judging import (
     Scorer,
@@ -130,9 +130,11 @@ class Rescorer:
         runs: RunRegistry,
         panels: Panels,
         scorer: Scorer,
+        quotas: QuotaService,
         observer: Observer,
         clock: Clock,
     ) -> None:
+        self._quotas = quotas
         self._environment_versions = environment_versions
         self._task_cache = task_cache
         self._groups = groups
@@ -148,28 +150,30 @@ class Rescorer:
     async def rescore(self, group_id: str, request: RescoreRequest) -> RescoreReply:
         """Scores a group once per resulting scoring digest; completions that stayed unscored are tried again. NotFound
         for an unknown group, InvalidRequest naming `options.judges` for an unknown judge, or `dry_run` where judges
-        would be asked, PartsGone where what there is to score is no longer stored."""
+        would be asked, PartsGone where what there is to score is no longer stored, QuotaExceeded where the key has no
+        room for it. What it may take is reserved by whoever begins it, as long as it goes on."""
         group = await self._require_group(group_id)
         planned = await self._plan(group, request)
         # Whoever wants a scoring stored does not wait for one that nobody stores.
         name = f"{'dry ' * request.dry_run}{planned.blank.scoring_id}"
-        flight = self._flights.find([name]).get(name) or self._flights.start([name], self._run_plan(planned, request))
-        # Waited for, not awaited: it goes on when this request has left.
-        done, _ = await asyncio.wait({flight}, timeout=request.wait_seconds)
-        return _build_reply(group, flight.result() if done else _RescoreResult(planned.blank))
+        flight, limits = self._flights.find([name]).get(name), self._quotas.limits
+        is_bounded = flight is None and limits is not None and limits.limits_judging
+        bound = add_up_bounds(await self._bound(planned) or ()) if is_bounded else None
+        async with self._quotas.hold_judging(bound) as hold:
+            flight = flight or self._flights.find([name]).get(name)  # begun meanwhile
+            if flight is None:
+                flight = hold.work = self._flights.start([name], self._run_plan(planned, request))
+            # Waited for, not awaited: it goes on when this request has left.
+            done, _ = await asyncio.wait({flight}, timeout=request.wait_seconds)
+            return _build_reply(group, flight.result() if done else _RescoreResult(planned.blank))
 
     async def estimate(self, group_id: str, request: RescoreRequest) -> RescoreEstimate:
         """What `rescore` would take. Nothing is asked or stored. A task that can no longer be made takes nothing."""
-        bounds = await self._bound(group_id, request)
+        bounds = await self._bound(await self._plan(await self._require_group(group_id), request))
         return RescoreEstimate(stored=True) if bounds is None else _add_up_bounds(bounds)
 
-    async def bound(self, group_id: str, request: RescoreRequest) -> Amount | None:
-        """What judges take for it at most; None where none is asked."""
-        return add_up_bounds(await self._bound(group_id, request) or ())
-
-    async def _bound(self, group_id: str, request: RescoreRequest) -> list[JudgingBound] | None:
+    async def _bound(self, planned: _RescorePlan) -> list[JudgingBound] | None:
         """None where the scoring is stored."""
-        planned = await self._plan(await self._require_group(group_id), request)
         name = planned.blank.scoring_id
         stored = (await self._scorings.find([name])).get(name)
         if stored is not None and stored.outcome == "scored":
@@ -195,6 +199,7 @@ class Rescorer:
     async def close(self) -> None:
         """Cancels scorings in progress. Nothing of them is stored; callers ask again."""
         await self._flights.close()
+        await self._quotas.close()
 
     async def _plan(self, group: Group, request: RescoreRequest) -> _RescorePlan:
         hosted = self._environment_versions.get_current(group.environment)

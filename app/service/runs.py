@@ -5,9 +5,10 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
 from operator import not_
-from typing import Annotated, Final, Protocol, TypeAlias
+from typing import Annotated, Final, Protocol, Self, TypeAlias
 
 from pydantic import Field
 
@@ -148,18 +149,37 @@ class JudgingBound:
         return Amount(self.input_tokens + self.output_tokens, self.priced_usd)
 
 
+@dataclass(frozen=True)
+class CaseTokens:
+    """What judges read of a group, counted once: with every question, and of each different candidate."""
+
+    shared: int
+    candidates: tuple[int, ...]
+
+    @classmethod
+    def count(cls, case: Case) -> Self:
+        shared = [case.document, case.rubric.model_dump(mode="json"), case.probes.model_dump(mode="json")]
+        texts = dict.fromkeys(case.candidates)
+        return cls(estimate_tokens(json.dumps(shared, ensure_ascii=False)), tuple(map(estimate_tokens, texts)))
+
+    def add_like(self, count: int) -> Self:
+        """With so many candidates more that have not come yet: each as long as one of those that have."""
+        return self.add(islice(cycle(self.candidates), max(0, count)))
+
+    def add(self, candidates: Iterable[int]) -> Self:
+        return replace(self, candidates=(*self.candidates, *candidates))
+
+
 def estimate_group_cost(case: Case, options: PanelOptions, panels: Panels) -> float:
     """0 where a judge has no prices."""
-    bound = bound_judging(case, options, panels)
+    bound = bound_judging(CaseTokens.count(case), options, panels)
     return bound.priced_usd if bound.is_priced else 0.0
 
 
-def bound_judging(case: Case, options: PanelOptions, panels: Panels) -> JudgingBound:
-    count = len(set(case.candidates))
+def bound_judging(case: CaseTokens, options: PanelOptions, panels: Panels) -> JudgingBound:
+    count = len(case.candidates)
     calls, replies = _count_calls(options, count)
-    shared = [case.document, case.rubric.model_dump(mode="json"), case.probes.model_dump(mode="json")]
-    tokens = estimate_tokens(json.dumps(shared, ensure_ascii=False))
-    tokens += replies * sum(map(estimate_tokens, case.candidates)) // max(1, count)
+    tokens = case.shared + replies * sum(case.candidates) // max(1, count)
     return _bound_calls(calls, tokens, options, panels)
 
 
@@ -472,11 +492,6 @@ class RunRegistry:
                 f"GET /runs/{run.name}/health; POST /runs/{run.name}/release ends the hold",
                 field="run",
             )
-
-    async def find_cost(self, name: str) -> RunCost | None:
-        """None when there is no such run."""
-        run = await self._runs.get(name)
-        return None if run is None else await self._compute_cost(run)
 
     async def _compute_cost(self, run: Run) -> RunCost:
         return build_run_cost(await self._runs.get_ledger(run.name), run.budget_usd)

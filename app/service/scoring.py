@@ -91,6 +91,8 @@ class AcceptedGroup:
     """A score for all unscored completions, used instead of scoring them."""
     part: GroupPart | None = None
     """For a group sent in pieces: which piece these completions are."""
+    named_run: str | None = None
+    """The run that its request names."""
 
     def put_scores(self, scores: Sequence[Score]) -> Group:
         """The group with these scores of its completions, in order."""
@@ -117,14 +119,6 @@ class AcceptedGroup:
 
 
 @dataclass(frozen=True)
-class SampleShare:
-    """One completion of a group of `size`. Its share of what judging the group may take is reserved as `hold`."""
-
-    hold: str
-    size: int
-
-
-@dataclass(frozen=True)
 class _IdentifiedGroup:
     """A group of a request, and the id that a repeat has too."""
 
@@ -139,10 +133,10 @@ class _IdentifiedGroup:
 
 @dataclass(frozen=True)
 class ValidatedGroups:
-    """In request order. `warnings` are of quotas that come to their end."""
+    """In request order, and what the quotas of their key say of them."""
 
     groups: tuple[AcceptedGroup | RequestRefused, ...]
-    warnings: tuple[str, ...] = ()
+    admission: ScoringAdmission
 
 
 class ScoreValidator:
@@ -171,65 +165,71 @@ class ScoreValidator:
         self._observer = observer
         self._clock = clock
 
-    async def validate(
-        self, request: ScoreRequest, environment: str | None, sample: SampleShare | None = None
-    ) -> ValidatedGroups:
+    async def validate(self, request: ScoreRequest, environment: str | None) -> ValidatedGroups:
         """Each group of the request as it will be scored, or why it is refused. Conflict where a strict run
         refuses; QuotaExceeded where no group has room in the quotas of its key; EnvironmentUnavailable while an
-        environment of the request is still starting, so that no lease is used up by a restart. With `sample` the
-        request is one of a group that comes one by one."""
+        environment of the request is still starting, so that no lease is used up by a restart. What judging the groups
+        may take is reserved last: nobody gives back what was reserved for a request that is refused."""
+        accepted = await self._accept(request, environment)
+        sound = [one for one in accepted if isinstance(one, AcceptedGroup)]
+        admission = await self._quotas.admit_scoring(await self._list_demands(sound))
+        groups = []
+        for one in accepted:
+            refusal = None if isinstance(one, RequestRefused) else admission.refused.get(one.group.group_id)
+            if refusal is not None:
+                self._observer.record_refusal(environment or "mix", refusal.code)
+            groups.append(one if refusal is None else refusal)
+        if admission.refused and not any(isinstance(one, AcceptedGroup) for one in groups):
+            raise next(iter(admission.refused.values()))
+        return ValidatedGroups(tuple(groups), admission)
+
+    async def validate_sample(
+        self, request: ScoreRequest, environment: str, size: int
+    ) -> tuple[AcceptedGroup, tuple[JudgingDemand, ...]]:
+        """The one group of the request, which is a sample of a group of `size`, and what judging that group demands:
+        it is reserved with the place of the sample."""
+        (accepted,) = await self._accept(request, environment)
+        if isinstance(accepted, RequestRefused):
+            raise accepted
+        return accepted, tuple(await self._list_demands([accepted], size))
+
+    async def _accept(self, request: ScoreRequest, environment: str | None) -> list[AcceptedGroup | RequestRefused]:
         records = await self._task_cache.get(list({group.task_id for group in request.groups}))
         for name in {record.key.environment for record in records.values()}:
             self._environment_versions.require_started(name)
         lease_ids = [group.lease_id for group in request.groups if group.lease_id is not None]
         leases = await self._tasks.get_leases(lease_ids) if lease_ids else {}
         leasing_runs = await self._find_leasing_runs(request, records)
-        identified: list[_IdentifiedGroup | RequestRefused] = []
+        accepted: list[AcceptedGroup | RequestRefused] = []
         for sent in request.groups:
             try:
                 record = _find_record(sent, records, environment)
-                identified.append(await _identify_group(request, sent, record, leases, leasing_runs))
-            except RequestRefused as error:
-                identified.append(error.with_traceback(None))  # which would keep the request
-        admission = await self._admit(request, [one for one in identified if isinstance(one, _IdentifiedGroup)], sample)
-        accepted: list[AcceptedGroup | RequestRefused] = []
-        for one in identified:
-            refusal = one if isinstance(one, RequestRefused) else admission.refused.get(_name_demand(one, sample))
-            try:
-                if refusal is not None:
-                    raise refusal
-                if isinstance(one, _IdentifiedGroup):
-                    accepted.append(await self._accept_group(request, one))
+                one = await _identify_group(request, sent, record, leases, leasing_runs)
+                accepted.append(await self._accept_group(request, one))
             except Conflict:  # a strict run refuses the whole request
                 raise
             except RequestRefused as error:
                 self._observer.record_refusal(environment or "mix", error.code)
-                accepted.append(error.with_traceback(None))
-        if admission.refused and not any(isinstance(one, AcceptedGroup) for one in accepted):
-            raise next(iter(admission.refused.values()))
-        return ValidatedGroups(tuple(accepted), admission.warnings)
+                accepted.append(error.with_traceback(None))  # which would keep the request
+        return accepted
 
-    async def _admit(
-        self, request: ScoreRequest, groups: Sequence[_IdentifiedGroup], sample: SampleShare | None
-    ) -> ScoringAdmission:
-        limits = self._quotas.limits
-        if limits is None:
-            return ScoringAdmission()
-        demands = []
-        for one in groups if limits.limits_judging else ():
-            bound = await self._bound(one, limits, 0 if sample is None else sample.size)
+    async def _list_demands(self, groups: Sequence[AcceptedGroup], size: int = 1) -> list[JudgingDemand]:
+        limits, demands = self._quotas.limits, list[JudgingDemand]()
+        if limits is None or not limits.limits_judging:
+            return demands
+        for one in groups:
+            bound = await self._bound(one, limits, size)
             if bound is not None:
-                demands.append(_build_demand(request, one, bound, sample, with_late=limits.hard))
-        return await self._quotas.admit_scoring(demands)
+                demands.append(_build_demand(one, bound, size, with_late=limits.hard))
+        return demands
 
-    async def _bound(self, one: _IdentifiedGroup, limits: KeyQuotas, size: int) -> Amount | None:
+    async def _bound(self, one: AcceptedGroup, limits: KeyQuotas, size: int) -> Amount | None:
         """What judging the group takes at most; None where no judge is asked. What is no cap needs no more than what is
         expected of any group."""
-        name, options = one.record.key.environment, await self._runs.find_options(one.run)
-        unknown = self._quotas.bound_unknown(name, options)
+        name = one.group.environment
+        unknown = self._quotas.bound_unknown(name, one.options)
         if unknown is None or not limits.hard:
             return unknown
-        part = one.sent.part
         try:
             hosted = await self._environment_versions.get_version(name, one.record.key.data_digest)
         except (EnvironmentUnavailable, NotFound):
@@ -241,10 +241,10 @@ class ScoreValidator:
             bounds = await bound_scoring(
                 hosted.environment,
                 task,
-                one.sent.completions,
-                options,
+                one.completions,
+                one.options,
                 self._panels,
-                size=size if part is None else part.size,
+                size=size if one.part is None else one.part.size,
             )
         except Exception:  # of the environment: its own group alone will be unscored, and not the others of the request
             log.exception("what judging takes could not be bounded: %s", one.record.task_id)
@@ -278,7 +278,7 @@ class ScoreValidator:
         )
         group, refused = _apply_lag_limit(group, run)
         options = resolve_scoring_options(options, group)
-        return AcceptedGroup(group, sent.completions, one.large, record, options, refused, sent.part)
+        return AcceptedGroup(group, sent.completions, one.large, record, options, refused, sent.part, request.run)
 
     async def _find_leasing_runs(self, request: ScoreRequest, records: dict[str, TaskRecord]) -> dict[str, str]:
         """By task the run that it was leased under, for groups that name neither run nor lease. A task that several
@@ -341,29 +341,23 @@ async def _identify_group(
     return _IdentifiedGroup(sent, record, lease, stated_run or leasing_runs.get(sent.task_id), identity, large)
 
 
-def _name_demand(one: _IdentifiedGroup, sample: SampleShare | None) -> str:
-    """Samples that say the same are counted each."""
-    return one.group_id if sample is None else sample.hold
-
-
-def _build_demand(
-    request: ScoreRequest, one: _IdentifiedGroup, bound: Amount, sample: SampleShare | None, *, with_late: bool
-) -> JudgingDemand:
+def _build_demand(one: AcceptedGroup, bound: Amount, size: int, *, with_late: bool) -> JudgingDemand:
     """Only caps ask for the late name, which is a digest of all texts."""
-    sent, part = one.sent, one.sent.part
-    places = () if part is None else tuple(range(part.index, part.index + len(sent.completions)))
+    group, part = one.group, one.part
+    places = () if part is None else tuple(range(part.index, part.index + len(one.completions)))
     return JudgingDemand(
-        name=_name_demand(one, sample),
-        environment=one.record.key.environment,
-        bound=bound if sample is None else bound.divide(sample.size),
+        name=group.group_id,
+        environment=group.environment,
+        bound=bound,
         # Without a lease the run that the request names is admitted: another key may hold the task.
-        run=one.run if sent.lease_id is not None else request.run,
-        task_id=sent.task_id,
-        lease_id=sent.lease_id,
+        run=group.run if group.lease_id is not None else one.named_run,
+        task_id=group.task_id,
+        lease_id=group.lease_id,
         places=places,
-        late_name=name_late_group(one.group_id, dict(zip(places, sent.completions, strict=True)))
+        late_name=name_late_group(group.group_id, dict(zip(places, one.completions, strict=True)))
         if places and with_late
         else "",
+        size=size,
     )
 
 
@@ -777,7 +771,28 @@ class ScoringService:
         if key is not None:
             await self._groups.check_key(key)
         validated = await self._validator.validate(request, environment)
-        accepted = validated.groups
+        reserved = validated.admission.reserved
+        kept: set[str] = set()
+        try:
+            replies = await self._score_validated(request, validated.groups, key)
+            # The store frees what it writes, and a group that no judge was asked about again is not written.
+            kept |= {
+                one.group.group_id
+                for one, reply in zip(validated.groups, replies, strict=True)
+                if isinstance(one, AcceptedGroup) and isinstance(reply, GroupReply) and reply.outcome != "unscored"
+            }
+        except BaseException:
+            # What goes on without this request, and pieces, which their groups may have by now.
+            kept |= self._scoring.find_running(reserved).keys()
+            kept |= {one.group.group_id for one in validated.groups if isinstance(one, AcceptedGroup) and one.part}
+            raise
+        finally:
+            await self._quotas.give_back([one for name, one in reserved.items() if name not in kept])
+        return ScoreResponse(groups=tuple(replies), warnings=validated.admission.warnings)
+
+    async def _score_validated(
+        self, request: ScoreRequest, accepted: Sequence[AcceptedGroup | RequestRefused], key: IdempotencyKey | None
+    ) -> list[GroupReply | GroupProblem]:
         if request.run is not None:
             await self._runs.ensure(request.run)
         whole = [one for one in accepted if isinstance(one, AcceptedGroup) and one.part is None]
@@ -791,15 +806,11 @@ class ScoringService:
             telling = asyncio.gather(*(self._score_piece(one, part, request.wait_seconds) for one, part in pieces))
             stored, of_pieces = await asyncio.gather(self._scoring.score(whole, request.wait_seconds, key), telling)
         told = iter(of_pieces)
-        replies = []
+        replies: list[GroupReply | GroupProblem] = []
         for position, (sent, one) in enumerate(zip(request.groups, accepted, strict=True)):
             reply = next(told) if isinstance(one, AcceptedGroup) and one.part is not None else _reply_to(one, stored)
             replies.append(reply if isinstance(reply, GroupReply) else _build_problem(sent.task_id, reply, position))
-        if self._quotas.limits is not None:
-            # The store releases what it writes, and a group that no judge was asked about again is not written.
-            failed = [one.group_id for one in replies if isinstance(one, GroupReply) and one.outcome == "unscored"]
-            await self._quotas.release(failed)
-        return ScoreResponse(groups=tuple(replies), warnings=validated.warnings)
+        return replies
 
     async def _score_piece(
         self, piece: AcceptedGroup, part: GroupPart, wait_seconds: float | None

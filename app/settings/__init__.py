@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
 from pydantic import (
@@ -27,6 +27,7 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as UnreadableSource
 
 from app.domain.errors import UserError
+from app.domain.faults import explain_faults, explain_os_error, explain_yaml_error, find_yaml_line
 from app.domain.keeping import KEPT_PARTS, read_former_rule
 from app.domain.tasks import DatasetSources
 from app.domain.values import Described, Name, suggest
@@ -69,8 +70,10 @@ def find_where_set(key: Sequence[str | int]) -> str:
         variable = PREFIX + "__".join(map(str, key[:end])).upper()
         if variable in os.environ:
             return variable
+    if not key:
+        return "settings"
     file, dotted = settings_file(), ".".join(map(str, key))
-    return f"{file}, line {_line_of(key, file)}: {dotted}" if file.is_file() else dotted or "settings"
+    return f"{file}, line {_line_of(key, file)}: {dotted}" if file.is_file() else dotted
 
 
 def _line_of(key: Sequence[str | int], file: Path) -> int:
@@ -85,23 +88,9 @@ def _line_of(key: Sequence[str | int], file: Path) -> int:
     return line
 
 
-def explain(settings: type[BaseModel], kind: str, key: tuple[str | int, ...], message: str) -> str:
-    """One error of pydantic's, by its type, location and message."""
-    if kind != "extra_forbidden":
-        return f"{find_where_set(key)}: {message.removeprefix('Value error, ')}"
-    known = _fields_at(settings, key[:-1])
-    return f"{find_where_set(key)}: there is no setting {key[-1]!r}{suggest(str(key[-1]), known)}"
-
-
-def _fields_at(settings: type[BaseModel], key: Sequence[str | int]) -> list[str]:
-    """Names of the settings inside of another one."""
-    model = settings
-    for part in key:
-        field = model.model_fields.get(str(part))
-        inside = () if field is None else (field.annotation, *get_args(field.annotation))
-        models = [one for one in inside if isinstance(one, type) and issubclass(one, BaseModel)]
-        model = models[0] if models else model
-    return list(model.model_fields)
+def _explain(error: ValidationError) -> Iterator[str]:
+    for fault in explain_faults(error, Settings, noun="setting"):
+        yield f"{find_where_set(fault.path)}: {fault.words}"
 
 
 def unknown_variables(settings: type[BaseModel], keys: Collection[str | None]) -> list[str]:
@@ -112,7 +101,7 @@ def unknown_variables(settings: type[BaseModel], keys: Collection[str | None]) -
     if os.environ.get(PREFIX + "PORT", "").startswith("tcp://"):
         names = [name for name in names if not _KUBERNETES.fullmatch(name.removeprefix(PREFIX))]
     return [
-        f"{name}: there is no such setting{suggest(name, [PREFIX + one.upper() for one in known])}"
+        f"{name}: unknown setting{suggest(name, [PREFIX + one.upper() for one in known])}"
         for name in names
         if name.removeprefix(PREFIX).lower().partition("__")[0] not in known
     ]
@@ -231,8 +220,8 @@ class Settings(Described, BaseSettings):
     request is held: 175 for OpenRLHF, 115 for slime. Then a roll-out or a scale-in breaks none off."""
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Processes at most in which texts of models are parsed or run, and texts of authors are read in half of them; as
-    many as there are processor cores, and at least 2, by default. Where several processes serve, each has its part,
-    rounded up, and at least 2 by default."""
+    many as there are processor cores by default. Where several processes serve, each has its part, rounded up. Each
+    has at least 2, whatever is set: a text of an author takes no model's only worker."""
     programs: ProgramSettings = ProgramSettings()
     """Programs that models wrote."""
     tracing: TracingSettings = TracingSettings()
@@ -378,12 +367,18 @@ def _read_sources() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        raise SettingsError(
-            "\n".join(explain(Settings, item["type"], item["loc"], item["msg"]) for item in found)
-        ) from None
-    except yaml.MarkedYAMLError as error:
-        line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
-        raise SettingsError(f"{settings_file()}{line}: not valid YAML: {error.problem}") from None
-    except (UnreadableSource, ValueError, TypeError, OSError, yaml.YAMLError) as error:
-        raise SettingsError(f"{settings_file()} or a variable {PREFIX}* cannot be read: {error}") from None
+        raise SettingsError("\n".join(_explain(error))) from None
+    except yaml.YAMLError as error:
+        number = find_yaml_line(error)
+        line = "" if number is None else f", line {number}"
+        raise SettingsError(f"{settings_file()}{line}: not YAML: {explain_yaml_error(error)}") from None
+    except OSError as error:
+        raise SettingsError(f"{settings_file()}: {explain_os_error(error)}") from None
+    except UnreadableSource as error:
+        field = re.search(r'for field "(\w+)"', str(error))
+        where = f"{PREFIX}{field[1].upper()}" if field else f"a variable {PREFIX}*"
+        raise SettingsError(f"{where}: not JSON; wanted is an object or a list in JSON") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{settings_file()}: not UTF-8 text") from None
+    except (ValueError, TypeError):  # of the source, which makes a dictionary of whatever the file holds
+        raise SettingsError(f"{settings_file()}: wanted are names of settings with their values") from None

@@ -22,6 +22,7 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
+    Delete,
     Insert,
     Select,
     String,
@@ -30,8 +31,10 @@ from sqlalchemy import (
     case,
     delete,
     exists,
+    false,
     func,
     literal_column,
+    not_,
     or_,
     select,
     true,
@@ -124,7 +127,7 @@ class JudgingDemand:
     """Something that a key wants to have judged: a group, or work beside the groups."""
 
     name: str
-    """Of the group. Whatever comes under the same name is reserved once."""
+    """Of the group. Whatever comes under the same name is reserved once; of a sample, what its group is scored as."""
     environment: str
     bound: Amount
     """What judging it takes at most."""
@@ -137,27 +140,59 @@ class JudgingDemand:
     """Of the group that the piece becomes by itself if its own is closed."""
     needs_room: bool = False
     """Nobody was promised it, so that no admitted run lets it pass."""
+    sample: Literal["", "new", "again"] = ""
+    """A sample that takes a place in its group, or comes again for the place that it has."""
+    size: int = 1
+    """Of the group of a new sample, which adds its share of the bound to what the group has reserved."""
 
 
 @dataclass(frozen=True)
 class JudgingRequest:
-    """What one request of a key asks for. With `needs_request` it is refused if no request is left of the quota."""
+    """What one request of a key asks for. With `needs_request` it is refused if no request is left of the quota; one
+    that is not `counted` was counted before."""
 
     key: str
     quotas: KeyQuotas
     demands: tuple[JudgingDemand, ...] = ()
     needs_request: bool = True
-    tells_uses: bool = False
+    counted: bool = True
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """What a demand has reserved and nobody before it. It is given back unless somebody asked for the same since."""
+
+    hold: str
+    until: int
+    """By which a later demand of the same name is told."""
+    lease_id: str = ""
+    """Of the task, which had kept `moved` of it."""
+    moved: Amount = NO_AMOUNT
+    before: Amount | None = None
+    """What a lease had kept before it paid for the group; None where `hold` is no lease."""
 
 
 @dataclass(frozen=True)
 class JudgingGrant:
     """`request` is the quota that has no room for the request, and `refused` those that have none for some demands, by
-    name. The other demands may be judged."""
+    name. The other demands may be judged; `reserved` has what was reserved for them, by name."""
 
     request: QuotaUse | None = None
     refused: Mapping[str, QuotaUse] = field(default_factory=dict)
-    uses: tuple[QuotaUse, ...] = ()
+    reserved: Mapping[str, Reserved] = field(default_factory=dict)
+
+    @property
+    def exceeded(self) -> QuotaUse | None:
+        """Of a request with one demand."""
+        return self.request or next(iter(self.refused.values()), None)
+
+
+class NoRoom(Exception):
+    """A quota of the key has no room for a sample, which got no place then."""
+
+    def __init__(self, use: QuotaUse) -> None:
+        super().__init__(use.describe())
+        self.use = use
 
 
 # The ledger: what each account has spent, and what is reserved on it.
@@ -340,8 +375,7 @@ def _build_state_query(kind: AccountKind) -> Select[Any]:
     is_current, is_overdue = holds.c.until > now, holds.c.until <= now
     is_leased = and_(IS_LIVE, leases.c.expires_at > now)
     by_lease = kind == "key"
-    # What is reserved for a task lasts while its lease does, and once it is answered until its group is scored.
-    counts = or_(is_current, is_leased, leases.c.state == literal_column("'done'")) if by_lease else is_current
+    counts = true() if by_lease else is_current  # of keys no other rows are read
     whole = (
         case((holds.c.open_tokens > _ZERO, literal_column("1")), else_=_ZERO),
         holds.c.used_tokens + holds.c.open_tokens,
@@ -357,23 +391,39 @@ def _build_state_query(kind: AccountKind) -> Select[Any]:
         else _ZERO,
         func.min(case((is_leased, leases.c.expires_at))) if by_lease else literal_column("NULL"),
     ]
-    kept = holds.join(leases, leases.c.lease_id == holds.c.hold, isouter=True) if by_lease else holds
+    kept = _HOLDS_AND_LEASES if by_lease else holds
     is_kind: ColumnElement[str] = literal_column(f"'{kind}'")
     mine = [spending.c.kind == is_kind, spending.c.account == account]
     if by_lease:  # the days before would only be read; the primary key tells the hour behind the environment
         mine += [spending.c.environment == literal_column("''"), is_today]
     others = [holds.c.kind == is_kind, holds.c.account == account, holds.c.hold != bindparam("without", type_=String)]
     left = select(*(each.label(f"spent_{place}") for place, each in enumerate(spent))).where(*mine).subquery("spent")
+    if by_lease:
+        others.append(_is_in_force(now))
     reserved = select(*(each.label(f"held_{place}") for place, each in enumerate(held))).select_from(kept)
     right = reserved.where(*others).subquery("held")
     return select(left, right).select_from(left.join(right, true()))
 
 
-def _build_lease_query() -> Select[Any]:
-    """The lease of a hold, if it is answered or may be: a late answer still ends it within a day."""
-    is_recent = leases.c.expires_at > bindparam("yesterday", type_=BigInteger)
-    of_hold = leases.c.lease_id == holds.c.hold
-    return select(leases.c.lease_id).where(of_hold, or_(leases.c.state == literal_column("'done'"), is_recent))
+_HOLDS_AND_LEASES: Final = holds.join(leases, leases.c.lease_id == holds.c.hold, isouter=True)
+
+
+def _is_in_force(now: ColumnElement[int]) -> ColumnElement[bool]:
+    """Whether what a key has reserved still counts, of `_HOLDS_AND_LEASES`; otherwise it is forgotten. It lasts for its
+    time, while its lease does, and as long as its group is to be judged."""
+    is_leased = and_(IS_LIVE, leases.c.expires_at > now)
+    is_answered = and_(holds.c.until.is_(None), leases.c.state == literal_column("'done'"))
+    of_group = groups.c.group_id == func.coalesce(holds.c.holder, holds.c.hold)
+    is_judged = exists().where(of_group, groups.c.outcome == literal_column("'pending'"))
+    # Without a row of a lease, or without a time, its conditions are null, and so would be their opposite.
+    return func.coalesce(or_(holds.c.until > now, is_leased, is_answered, is_judged), false())
+
+
+def _forget_overdue_of_keys() -> Delete:
+    now, account = bindparam("now", type_=BigInteger), bindparam("account", type_=String)
+    mine = holds.c.kind == literal_column("'key'"), holds.c.account == account
+    over = select(holds.c.hold).select_from(_HOLDS_AND_LEASES).where(*mine, not_(_is_in_force(now)))
+    return delete(holds).where(*mine, holds.c.hold.in_(over))
 
 
 def _build_spending_upsert(postgres: bool) -> Insert:
@@ -413,16 +463,16 @@ _DELETE_HOLDS: Final = PreparedStatement(
         is_among(holds.c.hold, "dropped", postgres), holds.c.kind == bindparam("of", type_=String)
     )
 )
-_FORGET_OVERDUE: Final = PreparedStatement(
-    lambda _: delete(holds).where(
-        holds.c.kind == bindparam("of", type_=String),
-        holds.c.account == bindparam("account", type_=String),
-        or_(
+_FORGET_OVERDUE: Final[Mapping[AccountKind, PreparedStatement]] = {
+    "key": PreparedStatement(lambda _: _forget_overdue_of_keys()),
+    "run": PreparedStatement(
+        lambda _: delete(holds).where(
+            holds.c.kind == literal_column("'run'"),
+            holds.c.account == bindparam("account", type_=String),
             holds.c.until <= bindparam("now", type_=BigInteger),
-            and_(holds.c.until.is_(None), ~_build_lease_query().exists()),
-        ),
-    )
-)
+        )
+    ),
+}
 """Not for judges, of which they count as spent."""
 
 
@@ -587,9 +637,8 @@ def _load_spending(connection: Connection, account: Account) -> tuple[Environmen
 
 
 def _forget_overdue(connection: Connection, account: Account, now: int) -> None:
-    """What is reserved and nobody will ask for: its time is over, or its lease is long since."""
-    yesterday = now - MICROSECONDS_PER_DAY
-    _FORGET_OVERDUE.fetch(connection, of=account.kind, account=account.name, now=now, yesterday=yesterday)
+    """What is reserved and does not count any longer."""
+    _FORGET_OVERDUE[account.kind].fetch(connection, account=account.name, now=now)
 
 
 # Quotas of keys: what a key has used today, and what is reserved for tasks that it holds.
@@ -601,7 +650,7 @@ _BATCH_SECONDS: Final = 60
 class QuotaStore(StorePart):
     """Counts what keys use. Changes are atomic over all processes on the database, and durable on return."""
 
-    @writes(lambda asked: _build_order_key(asked.key))
+    @writes(lambda asked: build_order_key(asked.key))
     def reserve(self, connection: Connection, asked: HandOut) -> HandOutGrant:
         """Counts the request where requests are limited. If all quotas allow it, reserves what the batch may take and
         admits its run for a day."""
@@ -638,7 +687,7 @@ class QuotaStore(StorePart):
         _put_hold(connection, _build_hold(account, batch, leases=demand.leases, opened=demand.judging, until=until))
         return HandOutGrant(None, uses, batch, expected)
 
-    @writes(lambda key, *_: _build_order_key(key))
+    @writes(lambda key, *_: build_order_key(key))
     def confirm(self, connection: Connection, key: str, hold: str, leases: Mapping[str, Amount]) -> None:
         """What was reserved for the batch is reserved for each of its leases instead."""
         _drop_holds(connection, "key", [hold])
@@ -649,34 +698,40 @@ class QuotaStore(StorePart):
         ]
         insert_rows(connection, holds, made)
 
-    @writes(lambda asked: _build_order_key(asked.key))
+    @writes(lambda asked: build_order_key(asked.key))
     def admit_judging(self, connection: Connection, asked: JudgingRequest) -> JudgingGrant:
-        """Counts the request where requests are limited, and says of each demand whether it may be judged. What a lease
-        pays for is bound to that lease, and what needs room is reserved under its name."""
-        account = Account("key", asked.key)
-        _lock(connection, account)
-        now = self.database.read_lease_clock(connection)
-        if asked.needs_request and asked.quotas.requests_per_day is not None:
-            usage = _load_usage(connection, account, now)
-            if (exceeded := usage.find_exceeded(asked.quotas, Demand())) is not None:
-                return JudgingGrant(request=exceeded)
-        admission = _JudgingAdmission.open(connection, account, asked, now)
-        answers = {one.name: admission.admit(one) for one in asked.demands}
-        refused = {name: use for name, use in answers.items() if use is not None}
-        if not answers or len(refused) < len(answers):
-            _count_request(connection, account, asked.quotas, now)
-        uses = _load_usage(connection, account, now).list_uses(asked.quotas) if asked.tells_uses else ()
-        return JudgingGrant(refused=refused, uses=uses)
+        """As the function of this name, in a transaction of its own."""
+        return admit_judging(connection, self.database, asked)
 
-    @writes(lambda key, *_: _build_order_key(key))
-    def release(self, connection: Connection, key: str, names: Sequence[str]) -> None:
-        """What the key reserved under these names is free again. Groups of two keys may have one name."""
-        mine = (holds.c.kind == "key", holds.c.account == key)
-        connection.execute(delete(holds).where(*mine, holds.c.hold.in_(names)))
+    @writes(lambda key, *_: build_order_key(key))
+    def give_back(self, connection: Connection, key: str, reserved: Sequence[Reserved]) -> None:
+        """What the key reserved is free again, but for what it asked for once more since."""
+        account = Account("key", key)
+        _lock(connection, account)
+        for one in reserved:
+            _give_back(connection, account, one)
 
     @reads
     def load_usage(self, connection: Connection, key: str) -> KeyUsage:
         return _load_usage(connection, Account("key", key), self.database.read_lease_clock(connection))
+
+
+def admit_judging(connection: Connection, database: Database, asked: JudgingRequest) -> JudgingGrant:
+    """Counts the request where requests are limited, and says of each demand whether it may be judged. What a lease
+    pays for is bound to that lease, and what needs room is reserved under its name."""
+    account = Account("key", asked.key)
+    _lock(connection, account)
+    now = database.read_lease_clock(connection)
+    if asked.counted and asked.needs_request and asked.quotas.requests_per_day is not None:
+        usage = _load_usage(connection, account, now)
+        if (exceeded := usage.find_exceeded(asked.quotas, Demand())) is not None:
+            return JudgingGrant(request=exceeded)
+    admission = _JudgingAdmission.open(connection, account, asked, now)
+    answers = {one.name: admission.admit(one) for one in asked.demands}
+    refused = {name: use for name, use in answers.items() if use is not None}
+    if asked.counted and (not answers or len(refused) < len(answers)):
+        _count_request(connection, account, asked.quotas, now)
+    return JudgingGrant(None, refused, admission.reserved)
 
 
 def charge_key(connection: Connection, key: str, judgements: Sequence[Judgement], stamp: int) -> None:
@@ -724,6 +779,7 @@ class _NamedLease:
     kept: Amount | None
     payee: str | None
     """The group for which it pays."""
+    until: int | None
     is_live: bool
     answered_by: str | None
 
@@ -745,6 +801,7 @@ class _JudgingAdmission:
     leases: dict[str, _NamedLease]
     runs: set[str]
     """That are admitted."""
+    reserved: dict[str, Reserved] = field(default_factory=dict)
 
     @classmethod
     def open(cls, connection: Connection, account: Account, asked: JudgingRequest, now: int) -> Self:
@@ -762,9 +819,9 @@ class _JudgingAdmission:
             {str(name): str(outcome) for name, outcome in outcomes},
             {
                 str(lease_id): _NamedLease(
-                    lease_id, None if tokens is None else Amount(int(tokens), float(usd)), payee, bool(live), answer
+                    lease_id, None if tokens is None else Amount(int(tokens), float(usd)), payee, until, bool(live), own
                 )
-                for lease_id, tokens, usd, payee, live, answer in leased
+                for lease_id, tokens, usd, payee, until, live, own in leased
             },
             {runs[str(name)] for (name,) in admitted},
         )
@@ -772,11 +829,13 @@ class _JudgingAdmission:
     def admit(self, one: JudgingDemand) -> QuotaUse | None:
         """The quota that has no room for it; None where it may be judged."""
         outcome, lease = self.outcomes.get(one.name), self.leases.get(one.lease_id or "")
+        if one.sample == "again" and outcome is None:  # its group still waits for others
+            return None
         if outcome is not None and outcome != "unscored":  # a repeat, which takes nothing
             is_late = self.quotas.hard and bool(one.places) and self._brings_more(one)
             if not is_late or self.outcomes.get(one.late_name, "unscored") != "unscored":
                 return None
-            return self._reserve(replace(one, name=one.late_name))
+            return self._reserve(one, one.late_name)
         if lease is not None and lease.pays_for(one.name):
             return self._pay(one, lease)
         if not self.quotas.hard:
@@ -785,35 +844,51 @@ class _JudgingAdmission:
                 return None
             if one.lease_id is None and not one.needs_room:
                 return self._admit_run(one.run or "")
-        return self._reserve(one)
+        return self._reserve(one, one.name)
 
     def _pay(self, one: JudgingDemand, lease: _NamedLease) -> QuotaUse | None:
-        kept = lease.kept or NO_AMOUNT
-        if self.quotas.hard and (one.bound.tokens > kept.tokens or one.bound.usd > kept.usd):
-            kept = Amount(max(kept.tokens, one.bound.tokens), max(kept.usd, one.bound.usd))
+        kept = before = lease.kept or NO_AMOUNT
+        if self.quotas.hard and not kept.covers(one.bound):
+            kept = kept.widen_to(one.bound)
             if (exceeded := self._find_exceeded(kept, without=lease.lease_id)) is not None:
                 return exceeded
-        self.leases[lease.lease_id] = replace(lease, kept=kept, payee=one.name)
-        until = self.now + _JUDGING_MICROSECONDS
+        until = self._end_after(lease.until)
         held = _build_hold(self.account, lease.lease_id, leases=1, opened=kept, until=until, holder=one.name)
         _put_hold(self.connection, held)
+        if lease.payee is None:
+            self.reserved[one.name] = Reserved(lease.lease_id, until, before=before)
+        self.leases[lease.lease_id] = replace(lease, kept=kept, payee=one.name, until=until)
         return None
 
-    def _reserve(self, one: JudgingDemand) -> QuotaUse | None:
-        wanted = _expect_demand(self.connection, self.quotas, one.run, one.environment, one.bound)
-        lease_id, kept = self._find_unnamed_lease(one)
-        moved = Amount(min(kept.tokens, wanted.tokens), min(kept.usd, wanted.usd))
-        if moved != wanted or wanted == NO_AMOUNT:
-            more = Amount(wanted.tokens - moved.tokens, wanted.usd - moved.usd)
-            if (exceeded := self._find_exceeded(more, without=one.name)) is not None:
-                return exceeded
+    def _reserve(self, one: JudgingDemand, name: str) -> QuotaUse | None:
+        """Reserves as much under the name as is not reserved under it yet. What a lease on the task has kept is moved
+        there first, and the rest needs room."""
         _forget_overdue(self.connection, self.account, self.now)
-        until = self.now + _JUDGING_MICROSECONDS
-        _put_hold(self.connection, _build_hold(self.account, one.name, opened=wanted, until=until))
+        known = [(Amount(int(tokens), float(usd)), int(until)) for tokens, usd, until in self._select_held(name)]
+        kept, ended = known[0] if known else (NO_AMOUNT, None)
+        wanted = _expect_demand(self.connection, self.quotas, one.run, one.environment, one.bound)
+        wanted = kept + wanted.divide(one.size) if one.sample == "new" else kept.widen_to(wanted)
+        more = wanted.less(kept)
+        lease_id, left = self._find_unnamed_lease(one) if more != NO_AMOUNT else ("", NO_AMOUNT)
+        moved = left.narrow_to(more)
+        asks = more != moved or wanted == NO_AMOUNT
+        if asks and (exceeded := self._find_exceeded(more.less(moved))) is not None:
+            return exceeded
+        until = self._end_after(ended)
+        _put_hold(self.connection, _build_hold(self.account, name, opened=wanted, until=until))
         if moved != NO_AMOUNT:
-            left = Amount(kept.tokens - moved.tokens, kept.usd - moved.usd)
-            _put_hold(self.connection, _build_hold(self.account, lease_id, leases=1, opened=left, until=None))
+            rest = _build_hold(self.account, lease_id, leases=1, opened=left.less(moved), until=None)
+            _put_hold(self.connection, rest)
+        if not known:
+            self.reserved[one.name] = Reserved(name, until, lease_id, moved)
         return None
+
+    def _select_held(self, name: str) -> Sequence[Any]:
+        return _SELECT_HELD.fetch(self.connection, name=name, account=self.account.name)
+
+    def _end_after(self, until: int | None) -> int:
+        """Later than what was reserved before, so that it is told from that."""
+        return max(self.now + _JUDGING_MICROSECONDS, 0 if until is None else until + 1)
 
     def _find_unnamed_lease(self, one: JudgingDemand) -> tuple[str, Amount]:
         """What is left of a lease that the key has on the task, in the run, for a group or sample that names none. Only
@@ -836,7 +911,7 @@ class _JudgingAdmission:
             self.runs.add(run)
         return exceeded
 
-    def _find_exceeded(self, wanted: Amount, without: str = "") -> QuotaUse | None:
+    def _find_exceeded(self, wanted: Amount, *, without: str = "") -> QuotaUse | None:
         usage = _load_usage(self.connection, self.account, self.now, without=without)
         return usage.find_exceeded(self.quotas, Demand(requests=0, is_judged=True, judging=wanted))
 
@@ -874,6 +949,7 @@ _SELECT_NAMED: Final = PreparedStatement(
             holds.c.open_tokens,
             holds.c.open_usd,
             holds.c.holder,
+            holds.c.until,
             case(
                 (and_(IS_LIVE, leases.c.expires_at > bindparam("now", type_=BigInteger)), literal_column("1")),
                 else_=_ZERO,
@@ -892,6 +968,13 @@ _SELECT_NAMED: Final = PreparedStatement(
             )
         )
         .where(is_among(leases.c.lease_id, "names", postgres))
+    )
+)
+_SELECT_HELD: Final = PreparedStatement(
+    lambda _: select(holds.c.open_tokens, holds.c.open_usd, holds.c.until).where(
+        holds.c.hold == bindparam("name", type_=String),
+        holds.c.kind == literal_column("'key'"),
+        holds.c.account == bindparam("account", type_=String),
     )
 )
 _SELECT_UNNAMED: Final = PreparedStatement(
@@ -931,6 +1014,20 @@ _SELECT_PLACES: Final = PreparedStatement(
 )
 
 
+def _give_back(connection: Connection, account: Account, one: Reserved) -> None:
+    mine = holds.c.kind == account.kind, holds.c.account == account.name
+    same = *mine, holds.c.hold == one.hold, holds.c.until == one.until
+    if one.before is not None:
+        unpaid = {"holder": None, "until": None, "open_tokens": one.before.tokens, "open_usd": one.before.usd}
+        connection.execute(update(holds).where(*same).values(unpaid))
+    elif connection.execute(delete(holds).where(*same)).rowcount and one.moved != NO_AMOUNT:
+        connection.execute(
+            update(holds)
+            .where(*mine, holds.c.hold == one.lease_id, holds.c.holder.is_(None))
+            .values(open_tokens=holds.c.open_tokens + one.moved.tokens, open_usd=holds.c.open_usd + one.moved.usd)
+        )
+
+
 def _admit(connection: Connection, account: Account, runs: Iterable[str], until: int) -> None:
     """Until then groups of these runs that have no lease are scored for the key, whatever it uses: a hold that keeps
     nothing but the door. An empty run stands for none."""
@@ -962,5 +1059,6 @@ def _load_usage(connection: Connection, account: Account, now: int, *, without: 
     )
 
 
-def _build_order_key(key: str) -> str:
+def build_order_key(key: str) -> str:
+    """Where units that admit something for the key come in a batch."""
     return f"quotas {key}"

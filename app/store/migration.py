@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, inspect, select, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from app.domain.errors import StoreUnavailable
+from app.domain.faults import explain_os_error
 from app.store.database import (
     DISK_FULL,
     StorePart,
@@ -180,6 +181,8 @@ def _upgrade(engine: Engine, migrations: Path, newest: str) -> None:
         if is_postgres(engine):
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         current = read_revision(connection)
+        if current is None:  # a line for each step of a store without data would tell nobody anything
+            logging.getLogger("alembic.runtime.migration").setLevel(logging.WARNING)
         if current is None or current < newest:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
@@ -219,7 +222,9 @@ class HealthCheck(StorePart):
             raise StoreUnavailable(f"the store did not answer within {_HEALTH_SECONDS:.0f} seconds") from error
         except OSError as error:
             reason = (
-                DISK_FULL if is_disk_full(error) else f"the disk of the database cannot be written to: {error.strerror}"
+                DISK_FULL
+                if is_disk_full(error)
+                else f"the disk of the database cannot be written to: {explain_os_error(error)}"
             )
             raise StoreUnavailable(reason) from error
 

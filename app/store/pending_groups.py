@@ -13,10 +13,10 @@ takes the group over. The entry here stays for a while, so that repeats still fi
 """
 
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -33,10 +33,12 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.expression import Executable
 
+from app.domain.budgets import QuotaUse
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import Group, Rollout
 from app.domain.parts import Arrival, GroupSlot, PendingGroupStatus, RetryWindows, name_late_group
 from app.domain.tasks import Completion
+from app.store.budgets import JudgingRequest, NoRoom, admit_judging, build_order_key
 from app.store.database import Database, StorePart, reads, writes
 from app.store.group_rows import (
     GroupToStore,
@@ -62,6 +64,9 @@ from app.store.tables import groups, part_members, parts
 _PartRow = RowMapping | Mapping[str, Any]
 """A row of `parts`, also one that is not written yet."""
 
+_Asking = tuple[Arrival, RetryWindows, JudgingRequest | None]
+"""An arrival, and what a sample demands of the quotas of its key."""
+
 _CLAIM_SECONDS: Final = 60.0
 """The scorer of a closed group must renew its claim within this time; otherwise another replica takes over."""
 _HOLD_SECONDS: Final = 15.0
@@ -75,7 +80,9 @@ class PendingGroupStore(StorePart):
     """Groups that are still collecting completions. Closing one stores it as pending in the same transaction, unless it
     comes with its score; whoever closed it scores it. Writes are durable on return."""
 
-    async def assign_slot(self, arrival: Arrival, windows: RetryWindows) -> GroupSlot:
+    async def assign_slot(
+        self, arrival: Arrival, windows: RetryWindows, asked: JudgingRequest | None = None
+    ) -> GroupSlot:
         """Assigns places to completions. A piece gets those that it names; new ones that arrive after its group was
         closed get a group of their own, flagged `late`. InvalidRequest where another size or another completion came
         before. A sample gets a place by the first rule that applies:
@@ -86,10 +93,13 @@ class PendingGroupStore(StorePart):
         3. a missing place of the newest group, if it was closed incomplete not long ago; flagged `late`;
         4. a place of a new group.
 
-        The place of a sample is held until it is settled, or until its heartbeat stops."""
+        The place of a sample is held until it is settled, or until its heartbeat stops. With `asked`, the demand of a
+        sample whose key has quotas, it is reserved for its group in the same transaction: NoRoom where a quota does not
+        allow a new place, or that the judges of an unscored group are asked again."""
         operation = "PendingGroupStore.assign_slot"
-        slot = await self.database.write_shared(operation, self._assign_slots, (arrival, windows), "parts")
-        if isinstance(slot, InvalidRequest):
+        order = "parts" if asked is None else build_order_key(asked.key)
+        slot = await self.database.write_shared(operation, self._assign_slots, (arrival, windows, asked), order)
+        if isinstance(slot, Exception):
             raise slot
         return slot
 
@@ -99,8 +109,8 @@ class PendingGroupStore(StorePart):
         await self.database.write_shared(operation, self._release_slots, (held, answered), "parts")
 
     def _assign_slots(
-        self, connection: Connection, arrivals: Sequence[tuple[Arrival, RetryWindows]]
-    ) -> list[GroupSlot | InvalidRequest]:
+        self, connection: Connection, arrivals: Sequence[_Asking]
+    ) -> list[GroupSlot | InvalidRequest | NoRoom]:
         return _assign_slots(connection, self.database, arrivals)
 
     def _release_slots(self, connection: Connection, held: Sequence[tuple[GroupSlot, bool]]) -> list[None]:
@@ -282,12 +292,16 @@ class _Assignments:
     closing: list[tuple[int, _GatheredGroup]] = field(default_factory=list)
     """With the number of the arrival that closed it."""
     late: list[tuple[int, _LateGroup]] = field(default_factory=list)
+    admit: Callable[[JudgingRequest], QuotaUse | None] = lambda _: None
+    """The quota that has no room."""
 
     @property
     def held_until(self) -> int:
         return self.now + round(_HOLD_SECONDS * MICROSECONDS_PER_SECOND)
 
-    def assign(self, number: int, arrival: Arrival, windows: RetryWindows) -> GroupSlot | InvalidRequest:
+    def assign(
+        self, number: int, arrival: Arrival, windows: RetryWindows, asked: JudgingRequest | None
+    ) -> GroupSlot | InvalidRequest | NoRoom:
         newest = self.newest.get(arrival.scope)
         if newest is not None:
             # Before it closes anything: who is refused scores nothing.
@@ -296,20 +310,54 @@ class _Assignments:
             if newest.is_over(self.now):
                 self.close(number, newest)
         if arrival.names_group:
-            return self._assign_named(number, arrival, newest or self._open(arrival, None))
+            return self._assign_named(number, arrival, newest or self._open(arrival, None, arrival.group.group_id))
         if (member := self._find_earlier(arrival, windows)) is not None:
+            if (refused := self._find_exceeded(asked, member["own_group"] or member["group_id"], "again")) is not None:
+                self.earlier[arrival.retry_key].append(member)
+                return refused
             return self._reassign(member)
-        place = None if newest is None else newest.find_free_place(arrival)
-        if newest is None or place is None or not newest.awaits_completions(self.now, windows):
-            newest, place = self._open(arrival, newest), arrival.place or 0
+        return self._assign_new(number, arrival, newest, windows, asked)
+
+    def _assign_new(
+        self,
+        number: int,
+        sample: Arrival,
+        newest: _GatheredGroup | None,
+        windows: RetryWindows,
+        asked: JudgingRequest | None,
+    ) -> GroupSlot | NoRoom:
+        place = None if newest is None else newest.find_free_place(sample)
+        joins = newest is not None and place is not None and newest.awaits_completions(self.now, windows)
+        if newest is not None and joins and newest.is_open:
+            scored_by = newest.group_id
+        else:
+            scored_by = _create_group_id() if joins or sample.scored is None else sample.scored.group_id
+        if (refused := self._find_exceeded(asked, scored_by, "new")) is not None:
+            return refused
+        if newest is None or place is None or not joins:
+            newest, place = self._open(sample, newest, scored_by), sample.place or 0
         holder = secrets.token_hex(8)
-        own = self._take_places(number, arrival, newest, {place: arrival.completions[0]}, holder)
-        return GroupSlot(newest.group_id, own or newest.group_id, (place,), open=newest.is_open, holder=holder)
+        own = None if newest.is_open else scored_by
+        self._take_places(number, sample, newest, {place: sample.completions[0]}, own, holder)
+        return GroupSlot(newest.group_id, scored_by, (place,), open=newest.is_open, holder=holder)
+
+    def _find_exceeded(
+        self, asked: JudgingRequest | None, group_id: str, sample: Literal["new", "again"]
+    ) -> NoRoom | None:
+        if asked is None:
+            return None
+        demands = tuple(replace(one, name=group_id, sample=sample) for one in asked.demands)
+        use = self.admit(replace(asked, demands=demands))
+        return None if use is None else NoRoom(use)
 
     def _assign_named(self, number: int, piece: Arrival, group: _GatheredGroup) -> GroupSlot:
         said = dict(zip(piece.places, piece.completions, strict=True))
         fresh = {place: completion for place, completion in said.items() if place not in group.places}
-        own = self._take_places(number, piece, group, fresh) if fresh else group.places[piece.places[0]].own_group
+        if fresh:
+            own = None if group.is_open else name_late_group(group.group_id, fresh)
+            self._take_places(number, piece, group, fresh, own)
+        else:
+            own = group.places[piece.places[0]].own_group
         if piece.closes and group.is_open:
             self.close(number, group)
         return GroupSlot(group.group_id, own or group.group_id, tuple(said), open=group.is_open)
@@ -331,10 +379,8 @@ class _Assignments:
         is_open = own is None and self.states.get(pending_id, member.get("group_state")) == "open"
         return GroupSlot(pending_id, own or pending_id, (member["place"],), open=is_open, holder=holder)
 
-    def _open(self, arrival: Arrival, before: _GatheredGroup | None) -> _GatheredGroup:
+    def _open(self, arrival: Arrival, before: _GatheredGroup | None, group_id: str) -> _GatheredGroup:
         generation = 0 if before is None else before.row["generation"] + 1
-        given = arrival.group if arrival.names_group else arrival.scored
-        group_id = _create_group_id() if given is None else given.group_id
         deadline = self.now + round(arrival.seconds * MICROSECONDS_PER_SECOND)
         row = _build_part_row(arrival, group_id, generation, self.now, deadline)
         opened = _GatheredGroup(row, is_new=True)
@@ -349,13 +395,11 @@ class _Assignments:
         arrival: Arrival,
         group: _GatheredGroup,
         said: Mapping[int, Completion],
+        own: str | None,
         holder: str = "",
-    ) -> str | None:
-        """Puts completions into places that nobody has, and closes a group that is full by them. The group of their own
-        if they are late."""
-        own = None
-        if not group.is_open:
-            own = name_late_group(group.group_id, said) if arrival.names_group else _create_group_id()
+    ) -> None:
+        """Puts completions into places that nobody has, and closes a group that is full by them. `own` is the group of
+        their own if they are late."""
         members = [Rollout.begin(own or group.group_id, place, completion) for place, completion in said.items()]
         until = self.held_until if holder else self.now
         rows = [_build_member_row(group.row, one, arrival.fingerprint, holder, until, own) for one in members]
@@ -373,7 +417,6 @@ class _Assignments:
             if group.arrived == group.row["size"]:
                 group.scored = arrival.scored
                 self.close(number, group)
-        return own
 
     def close(self, number: int, group: _GatheredGroup) -> None:
         """Closes the group with the completions that have arrived."""
@@ -414,10 +457,11 @@ _REASSIGNMENT: Final = (
 
 
 def _assign_slots(
-    connection: Connection, database: Database, items: Sequence[tuple[Arrival, RetryWindows]]
-) -> list[GroupSlot | InvalidRequest]:
-    """A slot for each. What they concern is read once, followed in memory, and written at the end."""
-    arrivals = [arrival for arrival, _ in items]
+    connection: Connection, database: Database, items: Sequence[_Asking]
+) -> list[GroupSlot | InvalidRequest | NoRoom]:
+    """A slot for each. What they concern is read once, followed in memory, and written at the end, but for what samples
+    reserve."""
+    arrivals = [arrival for arrival, _, _ in items]
     scopes = sorted({one.scope for one in arrivals})
     # Also before there is a row to lock.
     lock_names(connection, [f"parts {scope}" for scope in scopes])
@@ -426,11 +470,16 @@ def _assign_slots(
     if unknown := {one.scope: one for one in arrivals if one.names_group and one.scope not in newest}:
         newest |= _restore_groups(connection, unknown, now)
     samples = [one for one in arrivals if not one.names_group]
-    assignments = _Assignments(now, newest, _load_earlier_members(connection, database, samples, now))
+    assignments = _Assignments(
+        now,
+        newest,
+        _load_earlier_members(connection, database, samples, now),
+        admit=lambda asked: admit_judging(connection, database, asked).exceeded,
+    )
     slots = [assignments.assign(number, *item) for number, item in enumerate(items)]
     begun = assignments.write(connection, database)
     return [
-        slot if isinstance(slot, InvalidRequest) else replace(slot, begun=tuple(begun.get(number, ())))
+        replace(slot, begun=tuple(begun.get(number, ()))) if isinstance(slot, GroupSlot) else slot
         for number, slot in enumerate(slots)
     ]
 

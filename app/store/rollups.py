@@ -27,6 +27,7 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
+    or_,
     select,
     update,
 )
@@ -106,6 +107,23 @@ def load_rollups(connection: Connection, where: RollupFilter) -> list[Rollup]:
         conditions.append(rollups.c.bucket >= where.first_bucket)
     matches = [_parse_rollup(row) for row in connection.execute(select(rollups).where(*conditions)).mappings()]
     return sorted(matches, key=lambda rollup: rollup.key.place)
+
+
+def sample_rollups(connection: Connection, where: RollupFilter, most: int) -> list[Rollup]:
+    """As `load_rollups`, of the series `step`: of each run about `most` steps, evenly spread, its first and last among
+    them. Measures are read of these alone."""
+    named = [rollups.c.series == "step", rollups.c.step.is_not(None), match_names(rollups.c.run, where.runs)]
+    named += [rollups.c[name] == value for name in ("environment", "purpose") if (value := getattr(where, name))]
+    if where.environments:
+        named.append(match_names(rollups.c.environment, where.environments))
+    of_run = func.dense_rank().over(partition_by=rollups.c.run, order_by=rollups.c.step)
+    ranked = select(rollups.c.digest, rollups.c.run, of_run.label("place")).where(*named).subquery()
+    last = func.max(ranked.c.place).over(partition_by=ranked.c.run)
+    counted = select(ranked.c.digest, ranked.c.place, last.label("last")).subquery()
+    every = (counted.c.last + (most - 1)) // most
+    chosen = select(counted.c.digest).where(or_((counted.c.place - 1) % every == 0, counted.c.place == counted.c.last))
+    rows = connection.execute(select(rollups).where(rollups.c.digest.in_(chosen))).mappings()
+    return sorted((_parse_rollup(row) for row in rows), key=lambda rollup: rollup.key.place)
 
 
 def _parse_rollup(row: RowMapping) -> Rollup:

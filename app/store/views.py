@@ -34,7 +34,7 @@ from app.domain.scores import Score
 from app.store.database import StorePart, reads
 from app.store.group_rows import CALIBRATED_FIELDS, decode_flags, decode_score, load_groups, parse_policy
 from app.store.groups import load_scorings, require_unpruned
-from app.store.rollups import count_uncounted, load_rollups
+from app.store.rollups import count_uncounted, load_rollups, sample_rollups
 from app.store.search import load_rows, search_groups
 from app.store.statements import (
     decode,
@@ -161,6 +161,11 @@ class GroupViews(StorePart):
     def list_rollups(self, connection: Connection, where: RollupFilter) -> list[Rollup]:
         """What statistics are made of, ordered by step and by bucket."""
         return load_rollups(connection, where)
+
+    @reads
+    def sample_steps(self, connection: Connection, where: RollupFilter, most: int) -> list[Rollup]:
+        """Of the runs that `where` names: rollups of about `most` steps of each, evenly spread."""
+        return sample_rollups(connection, where, most)
 
     @reads
     def count_uncounted(self, connection: Connection) -> int:

@@ -28,6 +28,7 @@ from app.domain.errors import (
     Unavailable,
     UserError,
 )
+from app.domain.faults import describe_faults, explain_connection
 from app.domain.parts import GroupPart
 from app.domain.runs import Purpose, Run
 from app.domain.tasks import Completion, Message, Turn
@@ -95,6 +96,12 @@ class GatewayClient:
     async def put_run(self, name: str, settings: RunSettings) -> Run:
         body = settings.model_dump(mode="json", exclude_unset=True)
         return Run.model_validate_json(await self.send_request("PUT", f"/runs/{name}", body))
+
+    async def change_run(self, name: str, changes: Mapping[str, object]) -> Run:
+        """Makes the run where there is none. What is fixed is sent as it is, since a PUT names all of it."""
+        stored = await self.fetch_run(name)
+        fixed = {} if stored is None else stored.model_dump(include={"seed", "strict", "options"}, exclude_unset=True)
+        return await self.put_run(name, RunSettings.model_validate({**fixed, **changes}))
 
     async def fetch_page(self, path: str, kind: type[_PageT], filters: Mapping[str, str] | None = None) -> _PageT:
         """A page of the viewer as data."""
@@ -180,17 +187,17 @@ class GatewayClient:
             return await self.client.request(method, path, json=body, content=content)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unavailable(
-                f"cannot reach the gateway at {self._base} (set --url): {error or type(error).__name__}"
+                f"cannot reach the gateway at {self.address} (set --url): {explain_connection(error)}"
             ) from error
 
     @property
-    def _base(self) -> str:
+    def address(self) -> str:
         return str(self.client.base_url).rstrip("/")
 
     def _take(self, reply: httpx.Response, path: str) -> bytes:
         if reply.is_success:
             return reply.content
-        words = f"{self._base}{path} returned {reply.status_code}: {describe_refusal(reply)}"
+        words = f"{self.address}{path} returned {reply.status_code}: {describe_refusal(reply)}"
         if reply.status_code >= 500 or reply.status_code in {408, 429}:
             raise Unavailable(words)
         raise _KINDS.get(reply.status_code, InvalidRequest)(words)
@@ -222,7 +229,7 @@ def describe_refusal(reply: httpx.Response) -> str:
         problem = Problem.model_validate_json(reply.content)
     except ValidationError:
         return " ".join(reply.text.split())[:300]
-    return "; ".join(f"{one.field}: {one.message}" for one in problem.errors) or problem.detail
+    return "; ".join(f"`{one.field}`: {one.message}" for one in problem.errors) or problem.detail
 
 
 # Where the gateway is, and the keys that are sent.
@@ -372,6 +379,8 @@ def ask_gateway(url: str, api_key: str, question: Callable[[GatewayClient], Awai
     except GatewayError as error:
         stop(describe_error(error))
     except httpx.HTTPError as error:
-        stop(f"the gateway could not be reached: {error}")
-    except (UserError, ValidationError) as error:  # what answers there may be no gateway
+        stop(f"the gateway could not be reached: {explain_connection(error)}")
+    except UserError as error:
         stop(str(error))
+    except ValidationError as error:
+        stop(f"what answers there may be no gateway: {describe_faults(error)}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Final, NoReturn, Protocol
 
 import typer
+import yaml
 from pydantic import BaseModel, JsonValue, ValidationError
 from rich.console import Console, RenderableType
 from rich.markup import escape
@@ -29,6 +30,14 @@ from rich.progress import (
 from rich.table import Table
 
 from app.domain.errors import GatewayError, UserError
+from app.domain.faults import (
+    describe_faults,
+    describe_os_error,
+    explain_json_error,
+    explain_yaml_error,
+    find_yaml_line,
+    quote,
+)
 from app.domain.values import Estimated
 from app.toolkit.texts import escape_invisible
 
@@ -48,12 +57,21 @@ errors = Console(stderr=True)
 
 
 @dataclass(frozen=True)
+class PageLink:
+    """A page that is worth opening, and what it shows."""
+
+    path: str
+    shows: str
+
+
+@dataclass(frozen=True)
 class DemoPart:
-    """What a feature adds to `atropos-envs demo`, by a function `add_to_demo` of its commands: what is printed, and
-    what stands in the JSON."""
+    """What a feature adds to `atropos-envs demo`, by a function `add_to_demo` of its commands: what is printed, what
+    stands in the JSON, and which pages show it."""
 
     printed: Sequence[RenderableType]
     data: Mapping[str, object]
+    links: Sequence[PageLink] = ()
 
 
 def output_console() -> Console:
@@ -208,8 +226,16 @@ def print_json(result: BaseModel) -> None:
     typer.echo(result.model_dump_json(indent=2))
 
 
-def describe_error(error: GatewayError) -> str:
-    return error.detail if error.field is None else f"{error.field}: {error.detail}"
+def describe_error(error: Exception) -> str:
+    """What stops a command, in words."""
+    if isinstance(error, GatewayError):
+        return error.detail if error.field is None else f"`{error.field}`: {error.detail}"
+    if isinstance(error, OSError):
+        return describe_os_error(error)
+    if isinstance(error, yaml.YAMLError):
+        line = find_yaml_line(error)
+        return f"not YAML{'' if line is None else f', line {line}'}: {explain_yaml_error(error)}"
+    return "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
 
 
 def stop(message: str, code: int = 2) -> NoReturn:
@@ -260,21 +286,18 @@ def stop_on_errors(code: int = 2, *, also: type[Exception] = OSError) -> Iterato
     try:
         yield
     except ValidationError as error:
-        listed = error.errors(include_url=False, include_input=False)
-        stop("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in listed), code)
-    except GatewayError as error:
+        stop(describe_faults(error), code)
+    except (UserError, GatewayError, OSError, UnicodeDecodeError, yaml.YAMLError, also) as error:
         stop(describe_error(error), code)
-    except (UserError, UnicodeDecodeError, OSError, also) as error:
-        stop(str(error), code)
 
 
 def parse_object(option: str, text: str) -> dict[str, JsonValue]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{option} is not JSON: {error}") from error
+        raise UserError(f"`{option}`: not JSON: {explain_json_error(error)}") from error
     if not isinstance(value, dict):
-        raise UserError(f"{option} is not a JSON object")
+        raise UserError(f"`{option}`: {quote(value)} was given; wanted is a JSON object, such as `{{}}`")
     return value
 
 

@@ -47,9 +47,11 @@ class Scale:
 
     @property
     def ticks(self) -> tuple[tuple[float, str], ...]:
-        """The quarters of the scale with their labels."""
-        digits = 2 if self.high >= 0.1 else 3
-        values = [self.low + quarter * (self.high - self.low) / 4 for quarter in range(5)]
+        """Round values with their labels, of two decimals or as many as they have."""
+        step = find_round_step(self.high - self.low)
+        digits = next((some for some in range(2, 9) if math.isclose(round(step, some), step)), 9)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        values = [number * step for number in range(first, last + 1)]
         return tuple((self.at(value), f"{value:.{digits}f}".replace("-", "−")) for value in values)
 
 
@@ -138,6 +140,8 @@ class CurveChart:
     hovers: tuple[HoverColumn, ...]
     summary: str
     """For those who do not see it."""
+    is_zero: bool
+    """Whether every value is 0."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +187,7 @@ def draw_curves(curves: Sequence[Curve], form: ChartForm, marks: Sequence[ChartM
         marks=tuple(plot.draw_mark(mark) for mark in marks),
         hovers=tuple(_list_hovers(curves, plot, form)),
         summary="; ".join(_summarise(curve, form) for curve in curves),
+        is_zero=not any(point.value for point in measured),
     )
 
 
@@ -221,7 +226,8 @@ class _Plot:
 
     def list_x_ticks(self) -> Iterator[tuple[float, str]]:
         """Whole numbers alone."""
-        step = max(1.0, math.ceil(find_round_step(self.across.high - self.across.low, 5)))
+        step = max(1.0, find_round_step(self.across.high - self.across.low, 5))
+        step = step if step.is_integer() else 2 * step
         value = math.ceil(self.across.low / step) * step
         while value <= self.across.high:
             yield value, f"{value:,.0f}"

@@ -304,6 +304,17 @@ def format_time(time: datetime | None) -> str:
     return "" if time is None else time.replace(tzinfo=None).isoformat(" ", "seconds")
 
 
+def format_age(time: datetime, now: datetime) -> str:
+    """How long ago it was, in the largest unit; after two months, and where it is to come, its date."""
+    seconds = (now - time).total_seconds()
+    if not -60 <= seconds < 60 * 86_400:
+        return f"{time:%Y-%m-%d}"
+    for length, unit in ((86_400, "day"), (3_600, "h"), (60, "min")):
+        if (count := int(seconds // length)) > 0:
+            return f"{count} {unit}{'s' if unit == 'day' and count > 1 else ''} ago"
+    return "just now"
+
+
 def format_signed(value: float, digits: int = 2) -> str:
     """With a real minus sign; `0.00` has none."""
     rounded = f"{abs(value):.{digits}f}"

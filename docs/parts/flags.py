@@ -3,24 +3,10 @@
 from collections.abc import Mapping
 from typing import get_args
 
-from app.domain.scores import Reason
+from app.domain.scores import REASON_WORDS, Reason
 from app.judges.gates import GATES, Gate
 from docs.markdown import code, table
 from docs.parts.environments import environments
-
-REASONS: Mapping[Reason, str] = {
-    "judge_failed": "No judge gave a usable verdict in time, even after a corrective retry.",
-    "budget": "The judge's budget is used up.",
-    "language_unknown": "The judge does not know the language, or the reply is too short to tell the language.",
-    "self_judge": "The judge uses the policy's own model, and its settings do not allow that.",
-    "verifier_killed": "The check of the completion exceeded its limit on time or memory.",
-    "verifier_failed": "The verifier itself failed.",
-    "broken_off": "The server that sampled the completion broke off: it is no sample.",
-    "version_changed": "The task came from another version of the environment, or from another version of its data.",
-    "stale": "The group's lag is above its run's `max_lag`, and the run drops such groups. This is final.",
-    "environment_unavailable": "The environment's data cannot be read at the moment.",
-    "internal": "The service had a fault. Its log has the details.",
-}
 
 GROUP_FLAGS: Mapping[str, str] = {
     "task_remade": "On a rescoring: the environment has changed since the first scoring. The stored prompt was scored "
@@ -70,7 +56,9 @@ SCORE_FLAGS: Mapping[str, str] = {
 
 
 def reasons() -> str:
-    return table(("reason", "why there is no reward"), [(code(reason), REASONS[reason]) for reason in get_args(Reason)])
+    return table(
+        ("reason", "why there is no reward"), [(code(reason), REASON_WORDS[reason]) for reason in get_args(Reason)]
+    )
 
 
 def gates() -> str:

@@ -24,7 +24,7 @@ from app.main.application import create_app
 from app.main.components import discover
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
 from benchmarks.slow_judge import answer_chat
-from tests.support.chat_server import ChatServer, Received, Reply
+from tests.support.chat_server import Received, Reply, serving
 
 ADDRESS: Final = "http://127.0.0.1:8000"
 APP: Final = Path(__file__).resolve().parents[2] / "app"
@@ -74,19 +74,8 @@ def profile_threads(trace: Trace) -> Iterator[None]:
         threading.setprofile(None)
 
 
-@contextlib.contextmanager
-def serve_judge() -> Iterator[str]:
-    def answer(number: int, received: Received) -> Reply:
-        return Reply(answer_chat(received.body))
-
-    server = ChatServer(answer)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server.url
-    finally:
-        server.shutdown()
-        server.server_close()
+def answer(number: int, received: Received) -> Reply:
+    return Reply(answer_chat(received.body))
 
 
 def trace_score(environment: str, settings: Settings) -> Trace:
@@ -135,10 +124,10 @@ def find_percentile(values: Sequence[int], share: float) -> int:
 
 def trace_scores() -> dict[str, Trace]:
     """By environment."""
-    with tempfile.TemporaryDirectory() as folder, serve_judge() as url:
+    with tempfile.TemporaryDirectory() as folder, serving(answer) as judge:
         judged = Settings(
             database_url=f"sqlite:///{folder}/judged.db",
-            judges={"chat": JudgeSettings(base_url=url, model="judge")},
+            judges={"chat": JudgeSettings(base_url=judge.url, model="judge")},
             environments={"npc_arena": EnvironmentSettings(judges=("chat",))},
         )
         return {

@@ -16,7 +16,7 @@ BOUNDED: Final = {
         features/atropos/store._prepare_body_query
     """,
     "classes, tables and statements of the code": """
-        characters/schema._list_visible_fields domain/values._list_holding domain/values._list_field_names
+        characters/schema._list_visible_fields domain/values._find_holding domain/values._list_field_names
         domain/values._docstrings_in envs/text_to_sql/queries._list_fields
         http/api/environment_routes._build_request_model http/compat/openenv/server._build_schemas
         http/web/bodies._list_places store/database.insert_new

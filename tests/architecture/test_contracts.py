@@ -8,47 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tables import read_table
+
 ROOT = Path(__file__).resolve().parents[2]
 
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 
-BREACHES = {
-    "Imports point down": [
-        ("app/characters/loading.py", "import app.evaluation.report"),
-        ("app/rag/world_retriever.py", "import app.telemetry.metrics"),
-        ("app/new_place.py", ""),
-    ],
-    "Features do not know one another, but for two": [
-        ("app/features/health/model.py", "import app.features.worlds.store"),
-        ("app/features/exports/rows.py", "import app.features.play.service"),
-    ],
-    "Doors do not know one another": [
-        ("app/http/api/operation_routes.py", "import app.http.viewer.pages"),
-        ("app/http/new_door.py", ""),
-    ],
-    "The core knows no web, no database, no client": [
-        ("app/evaluation/report.py", "import httpx"),
-        ("app/envs/gsm8k/environment.py", "import openai"),
-    ],
-    "The verbs ask the store, and write no SQL, web or client of their own": [
-        ("app/service/task_order.py", "import sqlalchemy"),
-    ],
-    "Environments, judges and their kind know no store": [("app/judges/panel.py", "import app.store.runs")],
-    "Environments do not know one another": [("app/envs/gsm8k/environment.py", "import app.envs.rlaif.environment")],
-    "Nor do those of the community": [
-        ("app/envs/community/date_arithmetic/environment.py", "import app.envs.community.other.environment")
-    ],
-    "No cycles": [("app/http/web/bodies.py", "import app.http.web.middleware")],
-    "Algebra is done in workers": [("app/toolkit/math_answers/grading.py", "import sympy")],
-    "SQL lives in the store, and in the stores of features": [
-        ("app/http/viewer/pages.py", "import sqlalchemy"),
-        ("app/features/labels/service.py", "import sqlalchemy"),
-    ],
-    "In features, the web lives in routes and pages": [("app/features/health/service.py", "import fastapi")],
-    "Commands live in the command line, and in the commands of features": [
-        ("app/features/exports/service.py", "import typer")
-    ],
-}
+BREACHES = read_table(__file__, "contracts.yaml", dict[str, list[tuple[str, str]]])
 """By contract: a file and a line in it that this contract forbids, and no other one does."""
 
 CONTRACTS = {

@@ -20,11 +20,12 @@ FINDINGS = """async () => {
     .map((one) => [one.id, one.nodes[0].html.slice(0, 200)]);
 }"""
 SAMPLES = ("/", "/view/groups?min_mean=x", *(f"/view/groups/group_{number:032x}" for number in (1, 5, 7)))
-SAMPLES += ("/view/stats?by=label", "/view/judges", "/view/groups/nope")
+SAMPLES += ("/view/judges", "/view/groups/nope")
 WHOLE = (
     "/view/label",
     "/view/export",
     "/view/runs",
+    "/view/compare",
     "/view/characters/hob_tarrant",
     "/view/worlds",
     "/sign-in",

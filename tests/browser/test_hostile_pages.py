@@ -27,6 +27,7 @@ from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, FunctionSpec, Message, Task, ToolSpec
 from app.domain.values import NoParams, Split
 from app.envs.npc_arena.environment import NpcArena
+from app.http.viewer.rendering import find_docs
 from app.main.application import create_app
 from app.ports.environment import Environment, Tools
 from app.settings import EnvironmentSettings, JudgeSettings, PolicySettings, Settings
@@ -320,7 +321,9 @@ NOT_SHOWN: Final = {
     "GET /view/assets/{version}/{name}": "our own files",
     "GET /view/runs": "names are letters, digits, - and _",
     "GET /view/worlds": "so are those of worlds",
-    "GET /view/worlds/{world}/write": "it shows no name that it refuses",
+    "GET /view/new-world": "the form is empty",
+    "GET /view/worlds/{world}/events/new": "so is that of an event",
+    "GET /view/worlds/{world}/lorebooks/new": "so is that of a lorebook",
     "POST /sign-out": "it leads to another page",
 }
 UNSEEN: Final = {"atropos-wandb_group", "atropos-wandb_project", "policy-says"}
@@ -427,6 +430,7 @@ def find_faults(answered: Answered) -> list[object]:
     grown = (page.shapes - other.shapes) + (other.shapes - page.shapes)
     inline = [one for one in page.attributes if one[1].startswith("on") or one[1] == "style"]
     leading = [one for one in page.attributes if one[1] in ADDRESSES and not HERE.match(one[2])]
+    leading = [one for one in leading if not one[2].startswith(f"{find_docs()}/")]
     shown = [*page.text, *(value for *_, value in page.attributes)]
     unseen = [text for text in shown if set(text) & set(INVISIBLE) and text not in page.kept]
     return [*grown.items(), *inline, *leading, *unseen, *page.open]

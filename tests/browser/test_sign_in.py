@@ -14,7 +14,7 @@ def test_a_person_signs_in_and_out(browser: Browser, gateways: Gateways) -> None
     gateway = gateways.of(ATROPOS_ENVS_API_KEY=KEY)
     with browser.new_context() as context:
         page, watch = watched(context)
-        page.goto(f"{gateway.url}/view/stats?by=judge")
+        page.goto(f"{gateway.url}/view/groups?judge=ann")
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
         page.get_by_label("Key").fill("gw_wrong")
         page.get_by_role("button", name="Sign in").click()
@@ -22,7 +22,7 @@ def test_a_person_signs_in_and_out(browser: Browser, gateways: Gateways) -> None
         watch.complaints.clear()  # the browser's own line about the 403
         page.get_by_label("Key").fill(KEY)
         page.get_by_role("button", name="Sign in").click()
-        expect(page).to_have_url(f"{gateway.url}/view/stats?by=judge")
+        expect(page).to_have_url(f"{gateway.url}/view/groups?judge=ann")
         expect(page.locator(".who")).to_contain_text("settings")
         tried = page.evaluate("fetch('/worlds/w/events', {method: 'POST', body: '{}'}).then((answer) => answer.status)")
         watch.complaints.clear()

@@ -13,7 +13,7 @@ from tests.support.sample_views import sample_groups, viewer_app
 pytestmark = pytest.mark.browser
 
 GROUP = "/view/groups/group_{:032x}"
-PAGES = ["/", "/view/groups?environment=rlaif", "/view/stats", "/view/judges", *map(GROUP.format, (1, 2, 4, 5, 6, 7))]
+PAGES = ["/", "/view/groups?environment=rlaif", "/view/judges", *map(GROUP.format, (1, 2, 4, 5, 6, 7))]
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +80,9 @@ def test_a_group_is_read_compared_word_by_word_and_worked_out(visit: tuple[Page,
     page, watch = visit
     page.goto(origin + "/")
     page.get_by_role("link", name="They say a man came in").first.click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("npc_arena")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("mirela_voss")
     assert page.locator(".card .reward").all_inner_texts() == ["0.940", "0.470", "0.180", "0.000"]
+    page.get_by_text("What judges read and answered").click()
     page.get_by_text("What the judge answered").first.click()
     expect(page.get_by_text('{"verdicts"').first).to_be_visible()
     page.locator(".card .reward").nth(1).click()
@@ -145,13 +146,13 @@ def test_the_filter_is_a_form_that_works_and_remembers_and_tables_sort(visit: tu
     expect(outcome).to_have_value("unscored")
     page.get_by_role("link", name="clear").click()
     expect(page.locator("tbody tr")).to_have_count(7)
-    page.goto(origin + "/view/stats")
-    column = page.locator("tbody td:nth-child(7)")
+    page.goto(origin + "/view/judges")
+    column = page.locator("tbody td:nth-child(2)")
     before = column.all_inner_texts()
-    page.get_by_role("button", name="No score").click()
+    page.get_by_role("button", name="Model").click()
     rising = column.all_inner_texts()
-    page.get_by_role("button", name="No score").click()
-    assert (sorted(before), rising, column.all_inner_texts()) == (["0", "3"], ["0", "3"], ["3", "0"])
+    page.get_by_role("button", name="Model").click()
+    assert (rising, column.all_inner_texts()) == (sorted(before), sorted(before, reverse=True))
     assert page.locator("th[aria-sort=descending]").count() == 1
     untroubled(page, watch, origin)
 
@@ -161,5 +162,6 @@ def test_without_javascript_everything_is_still_there(browser: Browser, origin: 
         page = context.new_page()
         page.goto(origin + GROUP.format(1))
         expect(page.locator(".card")).to_have_count(5)
+        page.get_by_text("What judges read and answered").click()
         page.get_by_text("What the judge was shown").first.click()
         expect(page.get_by_text("You compare replies").first).to_be_visible()

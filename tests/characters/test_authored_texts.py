@@ -8,12 +8,15 @@ from pydantic import JsonValue
 from app.characters.authored_texts import (
     UnreadableText,
     check_texts,
+    check_world_text,
     choose_limits,
     read_in_worker,
     reads_authored,
+    recall_from_text,
 )
 from app.characters.sheet_checks import SheetCheckContext
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, TooLarge, Unavailable
+from app.domain.worlds import Lorebook
 from app.ports.environment import NoWorkers, Workers
 from app.sandbox.workers import InProcessWorkers, ProcessWorkers
 
@@ -94,3 +97,25 @@ async def test_sheets_and_scenes_that_come_together_are_checked_together() -> No
         "its own scenes do not probe knowledge_boundary, withheld_event, secret_fishing, provocation, relationship, "
         "recent_event, false_premise"
     )
+
+
+NUMBERED = """name: 012
+entries:
+  - {id: 7, keys: [1_312, salt], content: It was dear., order: 3}
+"""
+
+
+async def test_a_number_where_a_text_is_wanted_is_that_text() -> None:
+    """As it is written, with a warning, in what is stored and in what comes up. Any other number is an error."""
+    checked = await check_world_text(InProcessWorkers(), "lorebook", "coast", NUMBERED)
+    wrong = await check_world_text(InProcessWorkers(), "lorebook", "coast", NUMBERED.replace("order: 3", "order: 3.5"))
+    recalled = await recall_from_text(InProcessWorkers(), "coast", NUMBERED, "And in 1_312?", 100)
+    book = Lorebook.model_validate_json(checked.value or "")
+    assert [(one.level, one.line, one.field, one.message) for one in checked.findings] == [
+        ("warning", 1, "name", '012 is read as the text "012"'),
+        ("warning", 3, "entries.0.id", '7 is read as the text "7"'),
+        ("warning", 3, "entries.0.keys.0", '1_312 is read as the text "1_312"'),
+    ]
+    assert (book.name, book.entries[0].id, book.entries[0].keys) == ("012", "7", ("1_312", "salt"))
+    assert [(one.name, one.content) for one in recalled] == [("7", "It was dear.")]
+    assert (wrong.value, [one.field for one in wrong.findings]) == (None, ["entries.0.order"])

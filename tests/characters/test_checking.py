@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 from app.characters.loading import BrokenYaml, parse_document, parse_model, read_sheet
 from app.characters.lorebooks import mentions, normalise_spelling, split_words
 from app.characters.scenes import SceneSet
-from app.characters.sheet_checks import SheetCheckContext, build_check_context, check_sheets
+from app.characters.sheet_checks import SheetCheckContext, build_check_context, build_surroundings, check_sheets
 from app.cli.main import cli
 from app.toolkit.templates import find_packaged_folder
 from tests.support.packaged_arena import packaged_arena
+from tests.support.tables import read_table
 
 TEXT = (find_packaged_folder("character_sheets") / "hob_tarrant.yaml").read_text(encoding="utf-8")
 OTHERS = [sheet for sheet in packaged_arena().sheets if sheet.id != "hob_tarrant"]
@@ -40,25 +41,10 @@ def test_what_ships_is_without_fault() -> None:
     assert (ran.exit_code, "0 errors, 0 warnings" in ran.output) == (0, True), ran.output
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "place", "field", "says"),
-    [
-        ("schema_version: 1", "schema_version: 2", "schema_version", "meta.schema_version", "reads up to 1"),
-        ("  max_words: 40", "  max_words: many", "  max_words: ", "output.max_words", "valid integer"),
-        ("  name: Hob Tarrant\n", "", "identity:", "identity.name", "Field required"),
-        (
-            "    - player: Is it safe",
-            "    - player: [1]\n      x: Is it",
-            "player: [1]",
-            "voice.examples.1.player",
-            "str",
-        ),
-        ("  id: hob_tarrant", "  id: hob", "  id: hob", "meta.id", "the file name says 'hob_tarrant'"),
-        ("  stance: good", "  stance: [good", "", "", "expected"),
-        ("core:\n", "core: &core\n", "core: &core", "", "anchors"),
-        ("  stance: good", "  stance: good\n  stance: good", "", "", "repeated"),
-    ],
-)
+TABLES = read_table(__file__, "broken_sheets.yaml", tuple[tuple[str, str, str, str, str], ...])
+
+
+@pytest.mark.parametrize(("old", "new", "place", "field", "says"), TABLES)
 def test_a_broken_sheet_is_told_with_its_line(
     tmp_path: Path, old: str, new: str, place: str, field: str, says: str
 ) -> None:
@@ -228,3 +214,13 @@ def test_a_lorebook_that_cannot_be_searched_is_an_error(tmp_path: Path) -> None:
     text = TEXT + "lorebook: {entries: [{id: a, keys: ['(?=x)'], regex: true, content: x}]}\n"
     ((_, field, level, message),) = found(tmp_path, text)
     assert (field, level, "lorebook.entries[0].keys[0]: RE2 cannot use this pattern" in message) == ("", "error", True)
+
+
+def test_a_sheet_is_checked_beside_the_words_of_all_others_and_not_of_its_former_self() -> None:
+    """Each once, however many characters say it."""
+
+    def show(context: SheetCheckContext) -> tuple[set[str], dict[str, list[str]]]:
+        return {*context.worlds}, {language: sorted(words.split()) for language, words in context.words.items()}
+
+    surroundings = build_surroundings((), (), packaged_arena().sheets)
+    assert show(surroundings.leave_out({"hob_tarrant", "nobody"})) == show(build_check_context((), (), OTHERS))

@@ -18,6 +18,9 @@ from app.domain.worlds import Lorebook
 from app.toolkit.templates import find_packaged_folder
 from docs.generate import ROOT
 from tests.support.cards import BOOK_V2, V1, V2, V3, image, text_chunk
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "cards.yaml", tuple[tuple[list[str], str], ...])
 
 HOB = find_packaged_folder("character_sheets") / "hob_tarrant.yaml"
 
@@ -116,17 +119,7 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(content: Js
     assert shown.stderr.splitlines()[1] == "missing[b].json: No such file or directory"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["import", "a.json", "--id", "../a"], "--id: String should match pattern"),
-        (["import", "a.json", "a.json", "--id", "a"], "--id works with a single file only"),
-        (["export", "hob_tarant"], "there is no character 'hob_tarant'; did you mean 'hob_tarrant'?"),
-        (["export", "../x"], "../x: No such file"),
-        (["export", "hob_tarrant", "--v2", "--v3"], "give either --v2 or --v3"),
-        (["export", "hob_tarrant", "--png", "a.json"], "a.json: not a PNG image"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "says"), TABLE)
 def test_what_cannot_be_done_is_said_in_one_line(arguments: list[str], says: str) -> None:
     written("a.json", V1)
     shown = ran(*arguments)

@@ -15,17 +15,19 @@ from app.cli.main import cli
 from app.cli.turned_answers import RowToTurn, check_answers, find_right_answer, iterate_turned
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
+from app.domain.values import Frozen
+from tests.support.tables import read_table
 from tests.support.tiers import examples
 
-SUMS = [
-    {"problem": "What are the roots of $x^2 - 5x + 6$?", "answer": "2, 3"},
-    {"problem": "List the divisors of 9 from least to greatest.", "answer": "1, 3, 9"},
-    {"problem": "Find $x$ and $y$ with $x + y = 8$ and $x - y = 2$.", "answer": "x = 5, y = 3"},
-    {"problem": "At which point do the lines meet?", "answer": "(2, -3)"},
-    {"problem": "How long is the side?", "answer": "5 \\text{ cm}"},
-    {"problem": "What share is it?", "answer": "50\\%"},
-    {"problem": "What is the probability?", "answer": "\\frac{1}{4}"},
-]
+
+class Tables(Frozen):
+    turned: tuple[tuple[str, str, dict[str, str]], ...]
+    sums: list[dict[str, str]]
+
+
+TABLES = read_table(__file__, "data_answers.yaml", Tables)
+
+SUMS = TABLES.sums
 
 
 def turn(reply: str, problem: str = "") -> dict[str, str]:
@@ -36,76 +38,7 @@ def turn(reply: str, problem: str = "") -> dict[str, str]:
     return {one.name: answer.write_reply(text) for one, text in iterate_turned(answer) if one.name not in usual}
 
 
-@pytest.mark.parametrize(
-    ("reply", "problem", "turned"),
-    [
-        ("#### 2, 3", "", {"list reversed": "#### 3, 2"}),
-        ("#### 2 and 3", "", {"list reversed": "#### 3 and 2"}),
-        ("<answer>a, b and c</answer>", "", {"list reversed": "<answer>c, b, a</answer>"}),
-        ("#### 1,2", "Sort them.", {"list reversed where an order is asked for": "#### 2, 1"}),
-        ("#### 1,2", "In any order.", {"list reversed": "#### 2, 1"}),
-        ("#### 1,234", "", {"digits not grouped": "#### 1234"}),
-        ("#### 1234", "", {"digits grouped": "#### 1,234"}),
-        ("\\boxed{\\{1, 2\\}}", "", {"list reversed": "\\boxed{\\{2, 1\\}}"}),
-        (
-            "\\boxed{(1, (2, 3))}",
-            "",
-            {"pair reversed": "\\boxed{((2, 3), 1)}", "blanks dropped": "\\boxed{(1,(2,3))}"},
-        ),
-        (
-            "\\boxed{q = 3, r = 5}",
-            "",
-            {"named values swapped": "\\boxed{q = 5, r = 3}", "blanks dropped": "\\boxed{q=3,r=5}"},
-        ),
-        (
-            "\\boxed{5\\text{ cm}^2}",
-            "",
-            {"unit dropped": "\\boxed{5}", "LaTeX written plainly": "\\boxed{5 cm^2}"},
-        ),
-        ("\\boxed{90^\\circ}", "", {"unit dropped": "\\boxed{90}"}),
-        ("#### 5 hours", "", {"unit dropped": "#### 5"}),
-        ("#### $5.50", "", {"currency sign dropped": "#### 5.50"}),
-        ("\\boxed{50\\%}", "", {"percent sign dropped": "\\boxed{50}", "LaTeX written plainly": "\\boxed{50%}"}),
-        ("#### 30", "How many more clips has she?", {"unit put behind": "#### 30 clips"}),
-        ("\\boxed{30}", "How many clips has she?", {"unit put behind": "\\boxed{30\\text{ clips}}"}),
-        ("#### 30", "At $2 each, how much is it?", {"currency sign put in front": "#### $30"}),
-        (
-            "\\boxed{\\text{even}}",
-            "",
-            {"LaTeX written plainly": "\\boxed{even}"},
-        ),
-        (
-            "\\boxed{even}",
-            "",
-            {"other case": "\\boxed{EVEN}", "plain text written in LaTeX": "\\boxed{\\text{even}}"},
-        ),
-        ("\\boxed{ab}", "", {}),
-        (
-            "\\boxed{\\frac{\\sqrt{3}}{2}}",
-            "",
-            {"LaTeX written plainly": "\\boxed{(sqrt(3))/2}"},
-        ),
-        (
-            "\\boxed{-1/8}",
-            "",
-            {
-                "plain text written in LaTeX": "\\boxed{-\\frac{1}{8}}",
-                "fraction written as a decimal": "\\boxed{-0.125}",
-            },
-        ),
-        ("#### 12", "", {"number spelt out": "#### twelve"}),
-        (
-            "<answer>B</answer>",
-            "Which?\nA. oxygen\nB. argon",
-            {
-                "other case": "<answer>b</answer>",
-                "letter in brackets": "<answer>(B)</answer>",
-                "option's text put behind its letter": "<answer>B. argon</answer>",
-            },
-        ),
-        ("\\boxed{1} and then\n\\boxed{x^{2} + 1}", "", {"blanks dropped": "\\boxed{1} and then\n\\boxed{x^{2}+1}"}),
-    ],
-)
+@pytest.mark.parametrize(("reply", "problem", "turned"), TABLES.turned)
 def test_an_answer_is_turned_round_where_that_applies(reply: str, problem: str, turned: dict[str, str]) -> None:
     assert turn(reply, problem) == turned
 

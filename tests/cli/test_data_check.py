@@ -7,6 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "data_check.yaml", tuple[tuple[tuple[str, ...], str], ...])
 
 ROWS = [
     {"problem": "What is $1 + 1$?", "answer": "2"},
@@ -74,17 +77,7 @@ def test_data_sets_of_the_settings_are_checked_without_a_path(folder: Path) -> N
     assert (code, read["name"], read["splits"]["train"]["used"]) == (0, "ours", 1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (("countdown", "sums"), "countdown reads no data sets"),
-        (("math",), "the settings have no data set for math: give a folder, a file or a hub id"),
-        (("math", "sums", "--split", "train"), "--split: write the name here, `=`, and the name in the data set"),
-        (("math", "sums", "--hold-out", "2"), "--hold-out: Input should be less than 1"),
-        (("math", "sums"), "sums: neither train nor test is among its splits: all, dev. Set `splits`"),
-        (("gsm8k", "sums", "--split", "train=all"), "sums: all.jsonl, line 1, question: Field required"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "problem"), TABLE)
 def test_what_cannot_be_read_is_said_in_a_sentence(folder: Path, arguments: tuple[str, ...], problem: str) -> None:
     code, said, complaint = _run(*arguments)
     assert (code, said, complaint.strip()) == (2, "", problem)

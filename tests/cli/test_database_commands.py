@@ -1,6 +1,5 @@
 """`atropos-envs db`: statistics are counted again, and a service counts what came before them."""
 
-import asyncio
 import time
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import delete, update
 
-from app.domain.groups import StatisticsRow
 from app.main.application import create_app
 from app.main.store import Store
 from app.settings import Settings
@@ -16,7 +14,7 @@ from app.store.copy import DatabaseSize
 from app.store.database import open_writer
 from app.store.tables import groups, rollups, task_rollups
 from tests.support.commands import ended
-from tests.support.store_cases import group, opened, record
+from tests.support.store_cases import group, record, using
 
 GROUPS = 120
 
@@ -26,12 +24,11 @@ def url(tmp_path: Path) -> str:
     """A store whose groups were stored before there were statistics."""
     url = f"sqlite:///{tmp_path / 'store.db'}"
 
-    async def fill() -> None:
-        async with opened(url) as store:
-            await store.tasks.put([record(0)])
-            await store.groups.add([group(f"g{n}") for n in range(GROUPS)])
+    async def fill(store: Store) -> None:
+        await store.tasks.put([record(0)])
+        await store.groups.add([group(f"g{n}") for n in range(GROUPS)])
 
-    asyncio.run(fill())
+    using(url, fill)
     engine = open_writer(url)
     with engine.begin() as connection:
         for table in (rollups, task_rollups):
@@ -41,28 +38,13 @@ def url(tmp_path: Path) -> str:
     return url
 
 
-def read_statistics(url: str) -> list[StatisticsRow]:
-    async def read() -> list[StatisticsRow]:
-        async with opened(url) as store:
-            return await store.views.get_statistics(None, None)
-
-    return asyncio.run(read())
-
-
 @pytest.mark.parametrize("options", [(), ("--continue",)])
 def test_statistics_are_counted_again(url: str, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]) -> None:
-    async def count_some(store: Store) -> None:
-        await store.statistics.count_groups(50)
-
-    async def begin() -> None:
-        async with opened(url) as store:
-            await count_some(store)
-
-    asyncio.run(begin())
+    using(url, lambda store: store.statistics.count_groups(50))
     monkeypatch.setenv("ATROPOS_ENVS_DATABASE_URL", url)
     done = ended("db", "rebuild-statistics", *options)
     counted = GROUPS - 50 if options else GROUPS
-    rows = [row.groups for row in read_statistics(url)]
+    rows = [row.groups for row in using(url, lambda store: store.views.get_statistics(None, None))]
     assert (done.returncode, done.stdout, rows) == (0, f"counted {counted} groups\n", [GROUPS])
 
 

@@ -17,6 +17,9 @@ from tests.support.commands import Ended, ended
 from tests.support.gateways import Gateways
 from tests.support.serving import Served, serving
 from tests.support.store_cases import group, record, using
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "export.yaml", tuple[tuple[tuple[str, ...], str], ...])
 
 MEGABYTE = 1024 * 1024
 RUN = "exported"
@@ -56,15 +59,7 @@ def test_a_file_loads_as_a_data_set(gateway: Served, tmp_path: Path, suffix: str
     assert (json.loads(later.stdout)["rows"], [*tmp_path.glob("*.part")]) == (0, [])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("rows.csv",), "its name must end in .jsonl or .parquet"),
-        (("rows.jsonl", "--env", "countdwn"), "did you mean 'countdown'?"),
-        (("rows.jsonl", "--run", "nobody"), "query.run: there is no run 'nobody'"),
-        (("missing/rows.jsonl",), "cannot write"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), TABLE)
 def test_what_cannot_be_exported_is_said(
     gateway: Served, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:

@@ -9,7 +9,11 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from tests.support.chat_server import Received, Reply, serving
+from tests.support.preferring import complete, write_verdict
 from tests.support.shown_prompts import shown_to
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "judge_bench.yaml", tuple[tuple[tuple[str, ...], str], ...])
 
 RUN = CliRunner()
 PRICES = {"input_price_per_million": "2.5", "output_price_per_million": "10"}
@@ -24,16 +28,7 @@ def prefer(better: Callable[[str], bool]) -> Callable[[int, Received], Reply]:
     def answer(number: int, received: Received) -> Reply:
         shown = shown_to(received)
         levels = {letter: 4 if better(text) else 1 for letter, text in shown.texts.items()}
-        verdicts = [
-            {"candidate": name, "evidence": [], "defects": [], "scores": dict.fromkeys(shown.criteria, its), "note": ""}
-            for name, its in levels.items()
-        ]
-        tiers = [[name for name, its in levels.items() if its == level] for level in (4, 1)]
-        content = json.dumps({"verdicts": verdicts, "ranking": [tier for tier in tiers if tier]})
-        message = {"role": "assistant", "content": content}
-        usage = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
-        choices = [{"index": 0, "finish_reason": "stop", "message": message}]
-        return Reply(json.dumps({"object": "chat.completion", "choices": choices, "usage": usage}).encode())
+        return complete(write_verdict(shown, levels), 1000, 100)
 
     return answer
 
@@ -90,16 +85,7 @@ def test_the_cost_comes_first(monkeypatch: pytest.MonkeyPatch, judge: dict[str, 
     assert (code, received, [one for one in words if one not in output]) == (2, 0, []), output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--labels", "nowhere.jsonl"), "nowhere.jsonl: there is no such file"),
-        (("--labels", "labels.jsonl", "--modes", "listwize"), "--modes: unknown 'listwize'; did you mean 'listwise'?"),
-        (("--labels", "labels.jsonl", "--judge", "stren"), "unknown judge 'stren'; did you mean 'stern'?"),
-        (("--labels", "other.csv"), "these columns are of no known form (answer, question)"),
-        (("--labels", "pairs.jsonl"), "pairs.jsonl, line 3, label: Input should be 'A>B' or 'B>A'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), TABLE)
 def test_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str) -> None:
     configure(monkeypatch, "http://127.0.0.1:9/v1")
     write_labels(1)

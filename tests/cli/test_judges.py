@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -19,12 +19,13 @@ from app.judges.prompts import render_lines
 from app.main.application import create_app
 from app.settings import read_settings
 from tests.support.chat_server import Received, Reply, serving
+from tests.support.preferring import complete, write_verdict
 from tests.support.shown_prompts import shown_to
 
 RUN = CliRunner()
 CRITERIA = [criterion.name for criterion in NpcArena.rubric.criteria] if NpcArena.rubric else []
-Levels = Callable[[str, list[dict[str, str]]], list[int]]
-"""Of the scene's id and the candidates as shown: a level of 0 to 4 for each."""
+Levels = Callable[[str, Mapping[str, str]], Mapping[str, float]]
+"""Of the scene and the candidates as shown, by letter: a level of 0 to 4 for each."""
 
 
 @cache
@@ -33,12 +34,12 @@ def find_clean() -> dict[str, str]:
     return {"\n".join(render_lines(specimen.document)): specimen.clean for specimen in load_packaged_specimens()}
 
 
-def good(scene: str, candidates: list[dict[str, str]]) -> list[int]:
-    return [4 if candidate["text"] == find_clean()[scene] else 1 for candidate in candidates]
+def good(scene: str, texts: Mapping[str, str]) -> Mapping[str, float]:
+    return {letter: 4 if text == find_clean()[scene] else 1 for letter, text in texts.items()}
 
 
-def always_first(scene: str, candidates: list[dict[str, str]]) -> list[int]:
-    return [4, *[0] * (len(candidates) - 1)]
+def always_first(scene: str, texts: Mapping[str, str]) -> Mapping[str, float]:
+    return {letter: 0 if place else 4 for place, letter in enumerate(texts)}
 
 
 def judging(levels: Levels) -> Callable[[int, Received], Reply]:
@@ -46,26 +47,13 @@ def judging(levels: Levels) -> Callable[[int, Received], Reply]:
         if (words := find_words(received)) is not None:
             return answer(json.dumps(words))
         shown = shown_to(received)
-        candidates = [{"id": letter, "text": text} for letter, text in shown.texts.items()]
-        given = levels(shown.context, candidates)
-        nothing = {"evidence": [], "claims": [], "defects": [], "note": ""}
-        verdicts = [
-            {"candidate": candidate["id"], "scores": dict.fromkeys(shown.criteria, level), **nothing}
-            for candidate, level in zip(candidates, given, strict=True)
-        ]
-        tiers = [
-            [candidate["id"] for candidate, level in zip(candidates, given, strict=True) if level == each]
-            for each in sorted(set(given), reverse=True)
-        ]
-        return answer(json.dumps({"verdicts": verdicts, "ranking": tiers}))
+        return answer(write_verdict(shown, levels(shown.context, shown.texts)))
 
     return script
 
 
 def answer(content: str) -> Reply:
-    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
-    usage = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
-    return Reply(json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}).encode())
+    return complete(content, 1000, 100)
 
 
 def find_words(received: Received) -> list[str] | None:
@@ -120,12 +108,16 @@ def test_a_judge_that_is_shown_a_part_of_its_prompts_is_asked_nothing_else(
 
 
 def test_values_are_shown_by_criterion_of_the_rubric_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read back first has as many bytes as the longest question, in whatever script the rubric is."""
     text = DEFAULT_RUBRIC.read_text(encoding="utf-8").replace("name: responsiveness", "name: answers")
+    text = text.replace("Does the reply answer this line,", f"Does the reply, {'ответ ' * 300}answer this line,")
     Path("mine.yaml").write_text(text, encoding="utf-8")
     with serving(judging(good)) as server:
         configure(monkeypatch, server.url)
         found = check("--rubric", "mine.yaml", "--sheets", "2")[1]
+        first, *others = (sum(len(one["content"].encode()) for one in asked.messages) for asked in server.received)
     assert found is not None
+    assert first >= max(others)
     names = [*CRITERIA[:-1], "answers"]
     assert [(one.criterion, one.clean, one.spoilt, one.higher.value) for one in found.criteria] == [
         (name, 1.0, 0.25, 1.0) for name in names
@@ -247,8 +239,8 @@ def test_listing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "stern-1" in RUN.invoke(cli, ["judges", "list"]).output
 
 
-def prefers_letter_a(scene: str, candidates: list[dict[str, str]]) -> list[int]:
-    return [4 if candidate["id"] == "A" else 1 for candidate in candidates]
+def prefers_letter_a(scene: str, texts: Mapping[str, str]) -> Mapping[str, float]:
+    return {letter: 4 if letter == "A" else 1 for letter in texts}
 
 
 def test_equal_replies_show_a_preference_for_letters(monkeypatch: pytest.MonkeyPatch) -> None:

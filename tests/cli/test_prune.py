@@ -1,6 +1,5 @@
 """`atropos-envs prune` says what would go, asks, and removes it; a service does so by itself where that is set."""
 
-import asyncio
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -12,11 +11,15 @@ from sqlalchemy import select
 
 from app.domain.groups import Group
 from app.main.application import create_app
+from app.main.store import Store
 from app.settings import Settings
 from app.store.database import open_writer
 from app.store.tables import groups
 from tests.support.commands import Ended, ended
-from tests.support.store_cases import START, group, opened, record
+from tests.support.store_cases import START, group, record, using
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "prune.yaml", tuple[tuple[tuple[str, ...], str], ...])
 
 
 def give_tokens(group: Group) -> Group:
@@ -35,22 +38,17 @@ def url(tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch) ->
     items.append(group("eval", purpose="eval"))
     old = [give_tokens(one.group).model_copy(update={"created_at": START - timedelta(days=900)}) for one in items]
 
-    async def fill() -> None:
-        async with opened(url) as store:
-            await store.tasks.put([record(0)])
-            await store.groups.add([type(items[0])(one) for one in old])
+    async def fill(store: Store) -> None:
+        await store.tasks.put([record(0)])
+        await store.groups.add([type(items[0])(one) for one in old])
 
-    asyncio.run(fill())
+    using(url, fill)
     monkeypatch.setenv("ATROPOS_ENVS_DATABASE_URL", url)
     return url
 
 
 def read_groups(url: str) -> Sequence[str]:
-    async def read() -> Sequence[str]:
-        async with opened(url) as store:
-            return sorted(await store.groups.find([*(f"g{n}" for n in range(30)), "eval"]))
-
-    return asyncio.run(read())
+    return sorted(using(url, lambda store: store.groups.find([*(f"g{n}" for n in range(30)), "eval"])))
 
 
 def list_lines(done: Ended) -> list[str]:
@@ -108,20 +106,7 @@ def test_it_asks_and_takes_no_for_an_answer(url: str) -> None:
     assert (done.returncode, len(read_groups(url))) == (1, 31)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ((), "say what may go: --older-than 30d, --run NAME or --to-size 50GB"),
-        (("--older-than", "soon"), "--older-than must be a number with h, d or w, such as 30d: 'soon'"),
-        (("--to-size", "-1"), "--to-size must be a number of bytes, KB, MB, GB or TB, such as 50GB: '-1'"),
-        (("--keep", "tokens=digest"), "--keep must be texts: scores and texts stay, and digests of the rest"),
-        (
-            ("--keep", "texts", "--purpose", "eval"),
-            "--keep goes with --older-than and --run alone",
-        ),
-        (("--run", "one", "--purpose", "fun"), "purposes.0: Input should be 'train' or 'eval'"),
-    ],
-)
+@pytest.mark.parametrize(("options", "said"), TABLE)
 def test_what_cannot_be_meant_is_refused(url: str, options: tuple[str, ...], said: str) -> None:
     done = ended("prune", *options, "--yes")
     assert (done.returncode, done.stderr.startswith(said), len(read_groups(url))) == (2, True, 31)

@@ -1,6 +1,6 @@
 """Scoring many groups anew from the command line, against a real gateway."""
 
-from datetime import UTC, datetime
+from collections.abc import Callable
 
 import httpx
 import pytest
@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from app.cli.main import cli
 from app.cli.rescore import RescoreTally
 from app.domain.groups import GroupSummary, Scoring
-from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.service.rescoring import RescoreReply
 from tests.support.gateways import Gateways
@@ -72,39 +71,16 @@ def test_a_dry_run_stores_nothing_and_leaves_judged_groups_out(served: Served) -
 
 
 def test_what_is_paid_otherwise_is_told_by_kind() -> None:
-    tally, when = RescoreTally(), datetime(2026, 1, 1, tzinfo=UTC)
+    tally = RescoreTally()
+    summarise: Callable[..., GroupSummary] = GroupSummary.model_construct
+    describe: Callable[..., Scoring] = Scoring.model_construct
     right, wrong = Score.exact(True, rationale="correct"), Score.exact(False, rationale="the answer is wrong")
     lost = Score.unscored("version_changed", "it no longer asks this")
     for number, (before, scores) in enumerate(
         [((0.0, 1.0), (right, right)), ((0.0, 1.0), (right, wrong)), ((1.0, None), (lost, wrong))]
     ):
-        group_id = f"group_{number}"
-        group = GroupSummary(
-            sequence=number,
-            group_id=group_id,
-            task_id="task",
-            environment="math",
-            run="r",
-            policy=None,
-            purpose="train",
-            outcome="scored",
-            flags=(),
-            size=2,
-            mean=None,
-            std=None,
-            title="",
-            created_at=when,
-        )
-        scoring = Scoring(
-            scoring_id="s",
-            group_id=group_id,
-            scoring_digest="d",
-            options=ScoringOptions(),
-            judges=(),
-            outcome="scored",
-            scores=scores,
-            created_at=when,
-        )
+        group = summarise(group_id=f"group_{number}", environment="math", policy=None)
+        scoring = describe(group_id=group.group_id, outcome="scored", scores=scores)
         rewards = tuple(score.reward for score in scores)
         tally.add(group, RescoreReply(scoring=scoring, rewards=rewards, original=before))
     told = [(one.change, one.reason, one.completions, one.groups, one.example) for one in tally.list_changes()]
@@ -116,15 +92,11 @@ def test_what_is_paid_otherwise_is_told_by_kind() -> None:
     ]
 
 
-def test_a_run_that_does_not_exist_is_said_with_the_nearest_one(served: Served) -> None:
-    code, output = rescore(served, "--run", "rescoredd")
-    assert (code, "there is no run 'rescoredd'; did you mean 'rescored'?" in output) == (1, True)
-
-
 @pytest.mark.parametrize(
     ("options", "status", "said"),
     [
         (("--judge", "nobody"), 1, "there is no judge 'nobody'"),
+        (("--run", "rescoredd"), 1, "there is no run 'rescoredd'; did you mean 'rescored'?"),
         (("--mode", "shouting"), 2, "'listwise', 'pairwise', 'pointwise'"),
     ],
 )

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from app.cli.main import cli
 from app.cli.rescore import RescoreSpec, RescoreSummary, RescoreTally, print_summary, rescore_groups
 from app.domain.errors import UserError
-from app.domain.judging import Judgement, JudgeRequest
+from app.domain.judging import JudgeRequest
 from app.evaluation.comparison import RescoredGroup, report_flips
 from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
@@ -29,7 +29,7 @@ from app.service.rescoring import RescoreEstimate, RescoreRequest
 from app.terminal.client import GatewayClient
 from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as judge_serving
-from tests.support.playground import Arena, World, by_number, gateway
+from tests.support.playground import Arena, PaidJudge, World, by_number, gateway
 from tests.support.preferring import preferring
 from tests.support.rescored import BY_HAND, GROUPS, OTHER_JUDGE, figures_of
 from tests.support.serving import ROOT, free_port, serving
@@ -37,23 +37,6 @@ from tests.support.serving import ROOT, free_port, serving
 
 def differing(request: JudgeRequest, count: int) -> Mapping[str, float]:
     return {candidate.id: OTHER_JUDGE[candidate.text] for candidate in request.candidates}
-
-
-class PricedScript(ScriptedJudge):
-    def compute_most(self, input_tokens: int) -> float | None:
-        return 0.25
-
-    @property
-    def longest_answer(self) -> int:
-        return 0
-
-    async def judge(self, request: JudgeRequest) -> Judgement:
-        return (await super().judge(request)).model_copy(update={"calls": 1, "cost_usd": 0.1})
-
-
-class UnpricedScript(PricedScript):
-    def compute_most(self, input_tokens: int) -> float | None:
-        return None
 
 
 async def store_groups(client: httpx.AsyncClient) -> None:
@@ -80,12 +63,12 @@ def spec(*, yes: bool) -> RescoreSpec:
 
 
 @pytest.fixture
-def other() -> PricedScript:
-    return PricedScript(differing, "other")
+def other() -> PaidJudge:
+    return PaidJudge(differing, "other", 0.1, 0.25)
 
 
 @pytest.fixture
-async def asked(other: PricedScript, database: Path) -> AsyncIterator[GatewayClient]:
+async def asked(other: PaidJudge, database: Path) -> AsyncIterator[GatewayClient]:
     """A gateway that holds the groups, and has a judge who differs."""
     judges = {"critic": ScriptedJudge(by_number, "critic"), "other": other}
     async with gateway(World(), database, ConfiguredPanels(judges, {}, fallback=("critic",))) as client:
@@ -94,7 +77,7 @@ async def asked(other: PricedScript, database: Path) -> AsyncIterator[GatewayCli
 
 
 async def test_a_judge_of_known_difference_makes_the_figures_computed_by_hand(
-    asked: GatewayClient, other: PricedScript
+    asked: GatewayClient, other: PaidJudge
 ) -> None:
     first, second = RescoreTally(), RescoreTally()
     with pytest.raises(UserError, match="--yes"):
@@ -116,7 +99,7 @@ async def test_a_judge_of_known_difference_makes_the_figures_computed_by_hand(
     assert stored == RescoreEstimate(stored=True)
 
 
-async def test_an_estimate_is_a_bound_and_asks_nobody(asked: GatewayClient, other: PricedScript) -> None:
+async def test_an_estimate_is_a_bound_and_asks_nobody(asked: GatewayClient, other: PaidJudge) -> None:
     tally = RescoreTally()
     listed = [one for one in (await asked.list_groups({"run": "a"})).groups if any(one.rewards)]
     bound = await asked.estimate_rescore(listed[0].group_id, spec(yes=True).request)
@@ -131,7 +114,7 @@ async def test_an_estimate_of_what_an_environment_does_not_say_is_of_an_unknown_
 ) -> None:
     """With a price only where every judge has one."""
     estimates = []
-    for other in (PricedScript(differing, "other"), UnpricedScript(differing, "other")):
+    for other in (PaidJudge(differing, "other", 0.1, most) for most in (0.25, None)):
         judges = {"critic": ScriptedJudge(by_number, "critic"), "other": other}
         async with gateway(World(), database, ConfiguredPanels(judges, {}, fallback=("critic",))) as client:
             await store_groups(client)

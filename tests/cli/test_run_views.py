@@ -52,12 +52,12 @@ def test_a_run_is_shown(served: Served) -> None:
     assert (code, "there is no run nobody" in output) == (2, True)
 
 
-def test_two_runs_are_compared_by_their_own_judge_only_when_allowed(served: Served) -> None:
-    refused, why = ask(served, "runs", "compare", FIRST, f"{SECOND}@9")
+def test_two_runs_are_compared_by_their_own_judge_with_a_warning(served: Served) -> None:
+    refused, why = ask(served, "runs", "compare", FIRST, f"{SECOND}@9", "--judge", "another")
     code, output = ask(served, "runs", "compare", FIRST, f"{SECOND}@1-9", "--same-judge")
     lines = output.splitlines()
-    assert (refused, "only offline scored these groups" in why, "--same-judge" in why) == (2, True, True)
-    assert (code, lines[0].startswith("Scored by offline, by which these groups were scored")) == (0, True)
+    assert (refused, "the judge has not scored groups of both" in why) == (2, True)
+    assert (code, lines[0].startswith("Scored by offline, as when the groups were sent")) == (0, True)
     # Every answer of the first failed a gate, so that nobody judged it.
     assert "The second side was scored by offline, which has no model" in lines[0]
     assert f"/view/compare?first={FIRST}&second={SECOND}&second_steps=1-9&judge=own" in output
@@ -65,7 +65,7 @@ def test_two_runs_are_compared_by_their_own_judge_only_when_allowed(served: Serv
     ahead = data["compared"]["comparison"]["improved"]
     assert (ahead > 0, f"the second is ahead on {ahead}, the first on 0, alike on {3 - ahead}" in lines) == (True, True)
     code, output = ask(served, "runs", "compare", FIRST, f"{SECOND}@1")
-    assert (code, "share no scored task" in output) == (2, True)
+    assert (code, "has no group with a score" in output) == (2, True)
 
 
 def test_a_group_is_shown_with_its_texts(served: Served) -> None:

@@ -11,6 +11,9 @@ from app.cli.main import cli
 from app.cli.runs import measure_replies
 from app.terminal.client import GatewayClient
 from tests.support.gateways import Gateways
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "runs.yaml", tuple[tuple[tuple[str, ...], str], ...])
 
 RUN = CliRunner()
 PRICES = {"input_price_per_million": "2", "output_price_per_million": "10"}
@@ -93,16 +96,7 @@ def test_a_mode_and_a_size_make_their_calls(arguments: tuple[str, ...], calls: l
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--env", "gsm8k"), "gsm8k is scored by a verifier: no judge is asked, and nothing is paid"),
-        (("--env", "npc_arenaa"), "did you mean 'npc_arena'?"),
-        (("--env", "npc_arena", "--judge", "stren"), "options.judges: there is no judge 'stren'"),
-        (("--env", "npc_arena", "--readings", "3"), "readings"),
-        (("--env", "npc_arena", "--params", '{"turn": 2}'), "turn"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), TABLE)
 def test_mistakes_are_one_sentence(arguments: tuple[str, ...], words: str) -> None:
     code, output = estimate(*arguments)
     assert (code, words in output) == (2, True), output

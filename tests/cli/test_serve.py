@@ -15,8 +15,20 @@ import pytest
 import typer
 
 from app.cli.serve import HeldPort, serve, wait_until_ready
+from app.domain.values import Frozen
 from app.terminal.client import find_gateway_url
 from tests.support.serving import ROOT, free_port, serving
+from tests.support.tables import read_table
+
+
+class Tables(Frozen):
+    opened: tuple[tuple[str, str], ...]
+    wrong: tuple[tuple[str, str, str], ...]
+    sockets: str
+    arenas: str
+
+
+TABLES = read_table(__file__, "serve.yaml", Tables)
 
 
 def test_beyond_loopback_a_key_is_made_and_shown_once(tmp_path: Path) -> None:
@@ -59,17 +71,7 @@ def test_the_address_is_told_once_the_service_is_ready(statuses: list[int], read
     assert (told, left) == (ready, statuses[-1:])
 
 
-@pytest.mark.parametrize(
-    ("host", "url"),
-    [
-        ("127.0.0.1", "http://127.0.0.1:8000"),
-        ("localhost", "http://127.0.0.1:8000"),
-        ("0.0.0.0", "http://127.0.0.1:8000"),
-        ("::", "http://[::1]:8000"),
-        ("2001:db8::7", "http://[2001:db8::7]:8000"),
-        ("gateway.example", "http://gateway.example:8000"),
-    ],
-)
+@pytest.mark.parametrize(("host", "url"), TABLES.opened)
 def test_the_address_can_be_opened_on_this_machine(monkeypatch: pytest.MonkeyPatch, host: str, url: str) -> None:
     monkeypatch.setenv("ATROPOS_ENVS_HOST", host)
     assert find_gateway_url() == url
@@ -81,18 +83,7 @@ def test_an_address_that_nobody_can_listen_on_is_named_as_it_is_written(capsys: 
     assert capsys.readouterr().err.startswith("cannot listen on [2001:db8::7]:8000: ")
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "says"),
-    [
-        ("ATROPOS_ENVS_PORT", "eighty", "ATROPOS_ENVS_PORT"),
-        (
-            "ATROPOS_ENVS_PROCESSES",
-            "2",
-            "2 processes cannot share an SQLite file: set ATROPOS_ENVS_DATABASE_URL to "
-            "postgresql://user:password@host/database, or serve with one process\n",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("variable", "value", "says"), TABLES.wrong)
 def test_a_wrong_setting_stops_it_with_one_line(tmp_path: Path, variable: str, value: str, says: str) -> None:
     command = [sys.executable, "-m", "app.cli", "serve"]
     places = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -138,41 +129,14 @@ def _count_waiting(listener: socket.socket) -> int:
         count += 1
 
 
-PROGRAM = """
-import resource
-from app.cli.serve import ENOUGH, allow_many_sockets
-most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
-allow_many_sockets()
-after = resource.getrlimit(resource.RLIMIT_NOFILE)
-wanted = ENOUGH if most == resource.RLIM_INFINITY else min(ENOUGH, most)
-print(after == (wanted, most))
-"""
-
-
 def test_as_many_as_the_system_allows() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    program = f"from app.cli.serve import ENOUGH, allow_many_sockets\n{TABLES.sockets}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True"]
 
 
 def test_freed_memory_is_kept_for_two_arenas_whatever_the_number_of_threads(tmp_path: Path) -> None:
-    program = """
-import ctypes, sys, threading
-from app.cli.serve import keep_little_freed_memory
-keep_little_freed_memory()
-c = ctypes.CDLL(None)
-c.fopen.restype = ctypes.c_void_p
-barrier = threading.Barrier(8)
-def hold():
-    kept = [bytes(1_000 + number) for number in range(100)]
-    barrier.wait()
-threads = [threading.Thread(target=hold) for _ in range(8)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-told = ctypes.c_void_p(c.fopen(sys.argv[1].encode(), b"w"))
-c.malloc_info(0, told)
-c.fclose(told)
-"""
+    program = f"from app.cli.serve import keep_little_freed_memory\n{TABLES.arenas}"
     told = tmp_path / "heaps.xml"
     subprocess.run([sys.executable, "-c", program, told], check=True, cwd=ROOT)
     assert len(re.findall("<heap nr=", told.read_text())) <= 2

@@ -38,9 +38,9 @@ def test_what_is_wrong_in_the_file_is_said_with_its_place(tmp_path: Path, text: 
 @pytest.mark.parametrize(
     ("variable", "says"),
     [
-        ("ATROPOS_ENVS_HOTS", "ATROPOS_ENVS_HOTS: there is no such setting; did you mean 'ATROPOS_ENVS_HOST'?"),
-        ("ATROPOS_ENVS_PORT", "ATROPOS_ENVS_PORT: Input should be a valid integer"),
-        ("ATROPOS_ENVS_RAG__RETREIVER", "ATROPOS_ENVS_RAG__RETREIVER: there is no setting 'retreiver'"),
+        ("ATROPOS_ENVS_HOTS", "ATROPOS_ENVS_HOTS: unknown setting; did you mean 'ATROPOS_ENVS_HOST'?"),
+        ("ATROPOS_ENVS_PORT", 'ATROPOS_ENVS_PORT: "x" was given; wanted is a whole number from 0 to 65535'),
+        ("ATROPOS_ENVS_RAG__RETREIVER", "ATROPOS_ENVS_RAG__RETREIVER: unknown setting; did you mean 'retriever'?"),
     ],
 )
 def test_what_is_wrong_in_a_variable_is_said_with_its_name(

@@ -10,6 +10,9 @@ from typer.testing import CliRunner, Result
 from app.cli.main import cli
 from app.toolkit.templates import find_packaged_folder
 from tests.support.chat_server import Received, Reply, serving
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "sheets_try.yaml", tuple[tuple[Sequence[str], str], ...])
 
 HOB = find_packaged_folder("character_sheets") / "hob_tarrant.yaml"
 GOOD = "Nay. Water's up, seen worse. Get in or don't."
@@ -102,19 +105,7 @@ def test_a_server_that_fails_is_named() -> None:
     assert (shown.exit_code, shown.stderr.replace("\n", "")) == (2, words)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["hob_tarrant"], "draft.line: give either line or scene"),
-        (["hob_tarrant", "--scene", "nowhere"], "draft.scene: there is no scene 'nowhere'"),
-        (["missing.yaml", "--line", "Hello."], "No such file"),
-        (["hob_tarrant", "--line", "Hello.", "--policy", "http://127.0.0.1:1/v1"], "--policy needs --model"),
-        (
-            ["hob_tarrant", "--line", "a", "--policy", "x", "--model", "m", "--api-key-env", "NOT_SET_HERE"],
-            "--api-key-env: the environment variable NOT_SET_HERE is not set",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), TABLE)
 def test_what_cannot_be_tried_is_said_in_one_line(arguments: Sequence[str], words: str) -> None:
     shown = tried(*arguments)
     assert (shown.exit_code, words in shown.stderr, shown.stdout) == (2, True, "")

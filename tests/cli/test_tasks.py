@@ -8,8 +8,18 @@ import datasets
 import httpx
 import pytest
 
+from app.domain.values import Frozen
 from tests.support.commands import Ended, ended
 from tests.support.serving import Served
+from tests.support.tables import read_table
+
+
+class Tables(Frozen):
+    columns: tuple[tuple[str, str, str], ...]
+    wrong: tuple[tuple[tuple[str, ...], str], ...]
+
+
+TABLES = read_table(__file__, "tasks.yaml", Tables)
 
 
 def command(*arguments: str | Path, url: str) -> Ended:
@@ -62,19 +72,7 @@ def episode(task: dict[str, Any], split: str) -> dict[str, Any]:
     return {**known, "max_turns": task["max_turns"]}
 
 
-@pytest.mark.parametrize(
-    ("trainer", "suffix", "split"),
-    [
-        ("trl", "jsonl", "test"),
-        ("trl", "parquet", "train"),
-        ("openrlhf", "jsonl", "test"),
-        ("slime", "jsonl", "test"),
-        ("verl", "parquet", "train"),
-        ("openrlhf_agent", "jsonl", "train"),
-        ("slime_agent", "jsonl", "test"),
-        ("verl_agent", "parquet", "test"),
-    ],
-)
+@pytest.mark.parametrize(("trainer", "suffix", "split"), TABLES.columns)
 def test_rows_are_tasks_in_the_trainers_columns(
     served: Served, tmp_path: Path, trainer: str, suffix: str, split: str
 ) -> None:
@@ -134,18 +132,7 @@ def test_what_was_written_can_be_scored_and_nothing_is_leased(served: Served, tm
     assert (reply["groups"][0]["outcome"], leased[0]["lease_id"] is not None) == ("scored", True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("rows.csv", "--env", "gsm8k"), "its name must end in .jsonl or .parquet"),
-        (("rows.jsonl", "--env", "chess"), "the gateway has no environment 'chess'; available: blackjack"),
-        (("rows.jsonl", "--env", "gsm8k", "--params", '{"level": 1}'), "params.level: Extra inputs are not permitted"),
-        (("rows.jsonl", "--env", "mastermind", "--for", "verl"), "mastermind is multi-turn"),
-        (("rows.jsonl", "--env", "tool_calling", "--for", "verl"), "tasks of tool_calling offer tools"),
-        (("rows.parquet", "--env", "gsm8k", "--for", "nemo_gym"), "rows for nemo_gym are JSON lines"),
-        (("missing/rows.jsonl", "--env", "gsm8k"), "cannot write"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), TABLES.wrong)
 def test_what_cannot_be_written_is_said(served: Served, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     done = command(tmp_path / arguments[0], *arguments[1:], url=served.url)
     assert (done.returncode, said in done.stderr, [*tmp_path.iterdir()]) == (1, True, []), done.stderr

@@ -77,5 +77,5 @@ def test_the_demo_shows_what_somebody_is_told(served: Served) -> None:
         0,
         {"Wednesday, before": True, "Friday": True, "Friday, loaded again": True, "what he cannot know": False},
     )
-    groups = httpx.get(f"{served.url}/groups?run=demo").json()["groups"]
+    groups = httpx.get(f"{served.url}/groups?run=demo&purpose=train").json()["groups"]
     assert {httpx.get(f"{served.url}/groups/{one['group_id']}").json()["reply"]["lag"] for one in groups} == {0}

@@ -157,7 +157,7 @@ def test_each_kind_of_file_is_read(tmp_path: Path) -> None:
     (folder / "test.csv").write_text('question,answer,hint\n"3 +\n3",6,"even"\n', encoding="utf-8")
     read = _list_rows(_read(folder, splits={"train": ["train", "more"], "test": "test"}))
     assert (refused, read) == (
-        "sums: test.csv, line 4, question: String should have at least 1 character",
+        "sums: test.csv, line 4, question: an empty text was given; wanted is text that is not empty",
         {
             "train": [*(Sum.model_validate(row) for row in _drop_nulls(TRAIN)), Sum.model_validate(TEST[0])],
             "test": [Sum(question="3 +\n3", answer=6, hint="even")],
@@ -177,7 +177,7 @@ def test_columns_that_are_called_otherwise_are_found(tmp_path: Path) -> None:
     assert [row.answer for row in _read(folder, columns=named).splits["train"]] == [0, 2, 4]
     assert refusals == [
         "columns.quesion: there is no such column; there are question, answer, hint",
-        "sums: train.jsonl, line 1, answer: Field required",
+        "sums: train.jsonl, line 1, answer: missing; wanted is a whole number",
     ]
 
 

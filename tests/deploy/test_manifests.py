@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from app.settings import Settings
 from docs.parts.metrics import build_busy_observer
 from tests.record.routes import list_routes
 from tests.support.manifests import FOLDER, find_object, find_policies, find_renderer, read_rules, render_overlay
+from tests.support.tables import read_table
 
 OVERLAYS = ("single", "replicas", "site")
 VERSIONS = ("1.30", "1.37")
@@ -107,34 +108,7 @@ def test_names_and_labels_of_what_is_rendered_meet(overlay: str) -> None:
     assert not any(set(selected[0].items()) <= set(job.items()) for job in jobs)  # no requests for a migration
 
 
-GATEWAY = {"app.kubernetes.io/name": "atropos-envs", "app.kubernetes.io/component": "gateway"}
-MIGRATION = {"app.kubernetes.io/name": "atropos-envs", "app.kubernetes.io/component": "migration"}
-DNS = "kube-system k8s-app=kube-dns: 53 53"
-SERVERS = "atropos-envs/model-server=true"
-WAYS: Mapping[str, tuple[Mapping[str, str], list[str], list[str]]] = {
-    "atropos-envs": (
-        GATEWAY,
-        [
-            "here atropos-envs/client=true: http",
-            "atropos-envs/clients=true atropos-envs/client=true: http",
-            "ingress-nginx app.kubernetes.io/component=controller app.kubernetes.io/name=ingress-nginx: http",
-            "monitoring app.kubernetes.io/name=prometheus: http",
-        ],
-        [DNS],
-    ),
-    "atropos-envs-models": (
-        GATEWAY,
-        [],
-        [f"here {SERVERS}: any", f"atropos-envs/model-servers=true {SERVERS}: any", "203.0.113.10/32: 443"],
-    ),
-    "atropos-envs-collector": (
-        GATEWAY,
-        [],
-        ["monitoring app.kubernetes.io/name=opentelemetry-collector: 4318"],
-    ),
-    "atropos-envs-database": (GATEWAY, [], ["203.0.113.20/32: 5432 6432"]),
-    "atropos-envs-migrate": (MIGRATION, [], ["203.0.113.20/32: 5432 6432", DNS]),
-}
+WAYS = read_table(__file__, "ways.yaml", dict[str, tuple[dict[str, str], list[str], list[str]]])
 """By policy: whom it is for, who may enter, and where they may leave for."""
 
 

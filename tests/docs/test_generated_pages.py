@@ -9,12 +9,12 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from app.domain.scores import Reason
+from app.domain.scores import REASON_WORDS, Reason
 from app.settings import PREFIX, Settings, read_settings
 from docs.generate import PARTS, ROOT, main, pages
 from docs.markdown import fenced, filled, names_in, table
 from docs.parts.commands import iterate_commands
-from docs.parts.flags import GROUP_FLAGS, REASONS, SCORE_FLAGS
+from docs.parts.flags import GROUP_FLAGS, SCORE_FLAGS
 from docs.parts.http import METHODS, openapi
 from docs.parts.settings import gateway_yaml
 
@@ -92,7 +92,7 @@ def test_the_example_sets_every_setting(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_every_reason_is_explained() -> None:
-    assert sorted(REASONS) == sorted(get_args(Reason))
+    assert sorted(REASON_WORDS) == sorted(get_args(Reason))
 
 
 def flags_in(module: ast.Module) -> Iterator[str]:

@@ -1,17 +1,13 @@
-"""The report on fine-tuning: methods in the same parts, sources that are used, figures of other pages."""
+"""The report on fine-tuning: sources that are used, and figures of other pages."""
 
 import re
 
-from app.envs.npc_arena.environment import NpcArena
 from docs.parts.methods import COSTS, read_rows
 from tests.architecture.test_house import ROOT
 
 PAGE = (ROOT / "docs" / "npc_finetuning_report.md").read_text(encoding="utf-8")
 PROSE = re.sub(r"^```.*?^```$", "", PAGE, flags=re.MULTILINE | re.DOTALL)
-PARTS = ["Changes", "Needs", "Reported", "Does well", "Does badly"]
 SOURCE = re.compile(r"arXiv:\d{4}\.\d{5}|github:[\w.-]+/[\w.-]+ [\w./-]+\.md|card:[\w./-]+[\w-]")
-MARK = "†"
-"""Of what is our own judgement."""
 
 
 def section(heading: str) -> str:
@@ -28,21 +24,6 @@ def cells(text: str) -> list[list[str]]:
     ]
     ruled = [number for number, row in enumerate(rows) if set("".join(row)) <= set("-| ")]
     return [row for number, row in enumerate(rows) if number not in ruled and number + 1 not in ruled]
-
-
-def test_every_method_is_told_in_the_same_parts_with_a_source_or_the_mark_and_a_command() -> None:
-    methods = re.findall(r"^### (.+)$", PROSE, re.MULTILINE)
-    wrong = []
-    for method in methods:
-        found = re.findall(r"^- \*\*(.+?)\*\*(.*?)(?=^- \*\*|^$|\Z)", section(method), re.MULTILINE | re.DOTALL)
-        wholes = [
-            one for name, text in found if name != "Changes" for one in re.split(r"(?<=[.†])\s+(?=[A-Z])", text.strip())
-        ]
-        blind = [one for one in wholes if not SOURCE.search(" ".join(one.split())) and MARK not in one]
-        blocks = PAGE.split(f"\n### {method}\n")[1].split("\n#")[0].count("```sh\n")
-        if ([name for name, _ in found], blind, blocks) != (PARTS, [], 1):
-            wrong.append((method, blind))
-    assert (wrong, len(methods)) == ([], len(cells(section("Compared"))))
 
 
 def test_every_source_is_used_and_every_used_one_is_listed_and_leads_where_it_says() -> None:
@@ -78,12 +59,6 @@ def test_what_was_measured_is_what_its_pages_say() -> None:
     (told,) = re.findall(r"\*\*A tiny model's learning curve\*\*.*?\n\n", PROSE, re.DOTALL)
     known = re.findall(r"\d+(?:\.\d+)?", docs["train_tutorial"])
     assert [figure for figure in re.findall(r"\d+(?:\.\d+)?", told) if figure not in known] == []
-
-
-def test_every_criterion_has_its_reason() -> None:
-    assert NpcArena.rubric is not None
-    reasons = section("Why the criteria are these")
-    assert [one.name for one in NpcArena.rubric.criteria if f"`{one.name}`" not in reasons] == []
 
 
 def test_the_drawing_holds_every_method_of_the_table_once() -> None:

@@ -2,44 +2,23 @@
 
 import pytest
 
+from app.domain.values import Frozen
 from docs.readability import Page, count_words, main, measure, sentences
+from tests.support.tables import read_table
 
-MARKDOWN = """---
-title: Not prose.
----
-# A heading. It is no sentence.
 
-The service starts. It reads `gateway.yaml` (see [settings, all of them](settings.md#top)), e.g. its keys, once
-a second. A label without an end
+class Tables(Frozen):
+    markdown: str
+    sentences: list[str]
 
-- An item is a sentence of its own.
-- so is none
-1. Run this:
 
-```sh
-echo "This is code. It does not count."
-```
+TABLES = read_table(__file__, "readability.yaml", Tables)
 
-| word | meaning |
-| --- | --- |
-| run | A job of one trainer. |
-| a cell | without a full stop |
-
-<!-- A comment. --><b>Version 1.5 is out.</b> Is it? Yes!
-"""
+MARKDOWN = TABLES.markdown
 
 
 def test_markdown_is_split_into_the_sentences_of_its_prose() -> None:
-    assert sentences(MARKDOWN) == [
-        "The service starts.",
-        "It reads ¤ (see settings, all of them), e.g. its keys, once a second.",
-        "An item is a sentence of its own.",
-        "Run this:",
-        "A job of one trainer.",
-        "Version 1.5 is out.",
-        "Is it?",
-        "Yes!",
-    ]
+    assert sentences(MARKDOWN) == TABLES.sentences
 
 
 @pytest.mark.parametrize(

@@ -16,22 +16,23 @@ from app.domain.budgets import (
     admit,
 )
 from app.domain.judging import Spending
+from app.domain.values import Frozen
+from tests.support.tables import read_table
 
 UNTIL = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("limit", "spent", "held", "wanted", "answer"),
-    [
-        (None, 1e9, 1e9, 1e9, "now"),
-        (1.0, 0.25, 0.25, 0.5, "now"),
-        (1.0, 0.25, 0.5, 0.5, "later"),
-        (1.0, 0.75, 0.0, 0.5, "never"),
-        (0.3, 0.1, 0.1, 0.1, "now"),  # as decimals; the floats add up to a little more
-        (1.0, 1.0, 0.0, 0.0, "now"),
-        (1.0, 2.0, 0.0, 0.0, "now"),
-    ],
-)
+class Tables(Frozen):
+    """The tables of budgets.yaml, which says what each holds."""
+
+    limits: tuple[tuple[float | None, float, float, float, BudgetAnswer], ...]
+    quotas: tuple[tuple[tuple[str, float, float, float, float], bool], ...]
+
+
+TABLES = read_table(__file__, "budgets.yaml", Tables)
+
+
+@pytest.mark.parametrize(("limit", "spent", "held", "wanted", "answer"), TABLES.limits)
 def test_a_limit_admits(limit: float | None, spent: float, held: float, wanted: float, answer: BudgetAnswer) -> None:
     assert admit(limit, spent=spent, held=held, wanted=wanted) == answer
 
@@ -50,18 +51,7 @@ def test_nothing_begins_once_a_limit_of_a_run_or_key_is_reached_even_if_it_is_ex
     assert (group, used.admit(0.0)) == ("never", "never")
 
 
-@pytest.mark.parametrize(
-    ("use", "frees_itself"),
-    [
-        (("leases", 8, 8, 0, 2), True),
-        (("leases", 8, 0, 0, 9), False),
-        (("judge_usd_per_day", 8, 4, 3, 2), True),
-        (("judge_usd_per_day", 8, 7, 1, 2), False),
-        (("judge_usd_per_day", 8, 8, 1, 0), False),
-        (("requests_per_day", 8, 8, 0, 1), False),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("use", "frees_itself"), TABLES.quotas, ids=str)
 def test_a_quota_has_room_again_soon_where_what_is_held_may_make_it(
     use: tuple[str, float, float, float, float], frees_itself: bool
 ) -> None:

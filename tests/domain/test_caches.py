@@ -1,11 +1,15 @@
 """Caches that are bounded by bytes, and what they take something to hold."""
 
 import sys
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 import pytest
+from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from app.domain.tasks import Message
 from app.domain.values import ByteCache, SameObject, measure_bytes, remember
@@ -23,6 +27,30 @@ class KeptInSlots:
     text: str
 
 
+class KeptInPrivateSlots:
+    __slots__ = ("__text",)
+
+    def __init__(self) -> None:
+        self.__text = LONG
+
+
+class KeptByName(NamedTuple):
+    text: str
+
+
+class KeptBeside(BaseModel):
+    """In fields that nobody declared, and in one that no field shows."""
+
+    model_config = ConfigDict(extra="allow")
+    _text: str = PrivateAttr(default="")
+
+
+def keep_privately() -> KeptBeside:
+    kept = KeptBeside()
+    kept._text = LONG
+    return kept
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -35,6 +63,13 @@ class KeptInSlots:
         Kept(LONG),
         KeptInSlots(LONG),
         SameObject({"a": LONG}),
+        KeptInPrivateSlots(),
+        KeptByName(LONG),
+        KeptBeside.model_validate({"text": LONG}),
+        keep_privately(),
+        MappingProxyType({"a": LONG}),
+        Counter([LONG]),
+        deque([LONG]),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -120,3 +155,13 @@ def test_bytes_are_counted_right_whoever_uses_it_at_once() -> None:
     for number in range(50):
         cache.pop(number)
     assert (held <= 20_000, cache.held_bytes, len(cache)) == (True, 0, 0)
+
+
+def test_of_large_results_the_last_is_kept_where_a_cache_is_for_them() -> None:
+    kept = []
+    for keeps_last in (False, True):
+        cache = ByteCache[str, str](3_000, keeps_last=keeps_last)
+        for name in "ab":
+            cache.put(name, LONG)
+        kept.append((cache.get("a"), cache.get("b")))
+    assert kept == [(None, None), (None, LONG)]

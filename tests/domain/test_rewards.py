@@ -18,6 +18,8 @@ from app.domain.judging import (
     summarise_scores,
 )
 from app.domain.scores import ADVANTAGE_EPSILON, Criterion, Score, ScoreSummary, combine
+from app.domain.values import Frozen
+from tests.support.tables import read_table
 
 UNIT = st.floats(0, 1)
 REWARDS = st.lists(st.none() | UNIT, max_size=20)
@@ -42,19 +44,19 @@ def test_a_reward_stays_in_range_and_under_its_cap(
     assert low - 1e-12 <= combine(1.0, absolute, relative, weight) <= high + 1e-12
 
 
-@pytest.mark.parametrize(
-    ("gate", "absolute", "relative", "weight", "cap", "reward"),
-    [
-        (1.0, 0.8, 0.2, 0.5, 1.0, 0.5),
-        (1.0, 0.8, 0.2, 0.0, 1.0, 0.8),
-        (1.0, 0.8, 0.2, 1.0, 1.0, 0.2),
-        (1.0, 0.6, 0.2, 0.25, 1.0, 0.5),
-        (0.0, 0.8, 0.2, 0.5, 1.0, 0.0),
-        (1.0, 0.8, 0.2, 0.5, 0.3, 0.3),
-        (1.0, 0.1, 0.1, 0.5, 0.3, 0.1),
-        (0.0, 1.0, 1.0, 0.5, 0.3, 0.0),
-    ],
-)
+class Tables(Frozen):
+    """The tables of rewards.yaml, which says what each holds."""
+
+    blends: tuple[tuple[float, float, float, float, float, float], ...]
+    weights: tuple[tuple[dict[str, float | None], list[float], float], ...]
+    required: tuple[tuple[float | None, float | None, float | None], ...]
+    own: tuple[tuple[dict[str, float], float], ...]
+
+
+TABLES = read_table(__file__, "rewards.yaml", Tables)
+
+
+@pytest.mark.parametrize(("gate", "absolute", "relative", "weight", "cap", "reward"), TABLES.blends)
 def test_gate_times_the_capped_blend(
     gate: float, absolute: float, relative: float, weight: float, cap: float, reward: float
 ) -> None:
@@ -73,17 +75,7 @@ def parts(**values: float | None) -> list[tuple[str, float | None, float]]:
     return [(one.name, one.value, round(one.weight, 6)) for one in build_criteria(RUBRIC, values)]
 
 
-@pytest.mark.parametrize(
-    ("values", "expected", "absolute"),
-    [
-        ({"voice": 1.0, "lore": 0.5, "wit": 0.5}, [0.5, 0.3, 0.2], 0.75),
-        ({"voice": 1.0, "lore": None, "wit": 1.0}, [0.714286, 0.0, 0.285714], 1.0),
-        ({"voice": 1.0, "lore": 0.5}, [0.625, 0.375, 0.0], 0.8125),
-        ({"lore": 0.25}, [0.0, 1.0, 0.0], 0.25),
-        ({}, [0.0, 0.0, 0.0], 0.0),
-        ({"voice": None, "lore": None, "wit": None}, [0.0, 0.0, 0.0], 0.0),
-    ],
-)
+@pytest.mark.parametrize(("values", "expected", "absolute"), TABLES.weights)
 def test_weights_of_what_does_not_apply_are_shared_out(
     values: dict[str, float | None], expected: list[float], absolute: float
 ) -> None:
@@ -92,10 +84,7 @@ def test_weights_of_what_does_not_apply_are_shared_out(
     assert compute_absolute(build_criteria(RUBRIC, values)) == pytest.approx(absolute)
 
 
-@pytest.mark.parametrize(
-    ("voice", "wit", "counted"),
-    [(0.5, 1.0, 1.0), (0.49, 1.0, 0.0), (None, 1.0, 0.0), (0.0, None, None), (0.2, 0.0, 0.0)],
-)
+@pytest.mark.parametrize(("voice", "wit", "counted"), TABLES.required)
 def test_a_criterion_counts_only_when_what_it_requires_is_met(
     voice: float | None, wit: float | None, counted: float | None
 ) -> None:
@@ -171,15 +160,7 @@ def test_a_group_that_teaches_nothing_says_so(scores: list[Score], low: bool) ->
     assert summarise_scores(scores).low_signal is low
 
 
-@pytest.mark.parametrize(
-    ("parts", "reward"),
-    [
-        ({"reward": 0.9, "gate": 1.0, "absolute": 0.5, "relative": 1.0, "relative_weight": 0.8}, 0.5),
-        ({"reward": 0.3, "gate": 1.0, "absolute": 0.5, "cap": 0.3}, 0.3),
-        ({"reward": 0.0, "gate": 0.0, "absolute": 0.5}, 0.0),
-        ({"reward": 0.7}, 0.7),
-    ],
-)
+@pytest.mark.parametrize(("parts", "reward"), TABLES.own)
 def test_a_reward_of_its_own_has_no_part_that_is_relative(parts: dict[str, float], reward: float) -> None:
     assert compute_own_reward(Score.model_validate({"outcome": "scored", **parts})) == pytest.approx(reward)
     assert compute_own_reward(Score.pending()) is None

@@ -16,18 +16,23 @@ def arrivals(quiet: timedelta, pause: timedelta = TEN_MINUTES) -> list[datetime]
 
 
 @pytest.mark.parametrize(
-    ("quiet", "outstanding", "state"),
+    ("quiet", "outstanding", "said", "state"),
     [
-        (timedelta(minutes=1), 4, "training"),
-        (timedelta(minutes=30), 0, "training"),
-        (timedelta(minutes=31), 4, "stalled"),
-        (timedelta(minutes=31), 0, "stalled"),
-        (timedelta(minutes=61), 0, "finished"),
-        (timedelta(days=3), 4, "stalled"),
+        (timedelta(minutes=1), 4, False, "training"),
+        (timedelta(minutes=30), 0, False, "training"),
+        (timedelta(minutes=31), 4, False, "stalled"),
+        (timedelta(minutes=31), 0, False, "stalled"),
+        (timedelta(minutes=61), 0, False, "finished"),
+        (timedelta(days=3), 4, False, "stalled"),
+        (timedelta(minutes=1), 0, True, "finished"),
+        (timedelta(minutes=1), 4, True, "training"),
     ],
 )
-def test_a_pause_is_unusual_beside_those_of_late(quiet: timedelta, outstanding: int, state: RunState) -> None:
-    told = tell_progress(arrivals(quiet), outstanding, None, NOW)
+def test_a_pause_is_unusual_beside_those_of_late(
+    quiet: timedelta, outstanding: int, said: bool, state: RunState
+) -> None:
+    """Unless the trainer said that the run is over, and no task is out."""
+    told = tell_progress(arrivals(quiet), outstanding, None, NOW, finished=said)
     assert (told.state, told.since, told.outstanding) == (state, NOW - quiet, outstanding)
 
 

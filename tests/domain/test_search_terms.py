@@ -3,22 +3,10 @@
 import pytest
 
 from app.domain.worlds import MAX_TERM_LENGTH, MAX_TERMS, extract_terms
+from tests.support.tables import read_table
 
-FOUND = {
-    "The Bridge, the BRIDGE!": ("the", "bridge", "the", "bridge"),
-    "Ottoline's well-kept 3rd key": ("ottoline", "s", "well", "kept", "3rd", "key"),
-    "Café Cafe\u0301 Straße ﬁre ÅSA": ("cafe", "cafe", "strasse", "fire", "asa"),
-    "Ёлка ёлка": ("елка", "елка"),
-    "١٢ שָׁלוֹם": ("١٢", "שלום"),
-    "हिन्दी": ("हिन्दी",),
-    "東京タワー": ("東京", "京タ", "タワ", "ワー"),
-    "ﾀﾜｰ": ("タワ", "ワー"),
-    "火、山": ("火", "山"),
-    "が か": ("が", "か"),
-    "the 塔 bell鐘楼": ("the", "塔", "bell", "鐘楼"),
-    "กรุงเทพ": ("กร", "รุ", "ุง", "งเ", "เท", "ทพ"),
-    "기사가": ("기사", "사가"),
-    "": (),
+FOUND: dict[str, tuple[str, ...]] = {
+    **read_table(__file__, "search_terms.yaml", dict[str, tuple[str, ...]]),
     "… !? \x00 \ud800 🐺 _": (),
     "x" * 200: ("x" * MAX_TERM_LENGTH,),
 }

@@ -5,15 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
 
-from app.domain.scores import Criterion, Outcome, Reason, Score
+from app.domain.scores import Criterion, Outcome, Reason, Score, explain_score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
 from app.domain.values import Frozen
-from tests.support.tables import read_table
+from tests.support.tables import read_table, unfold
 
 
 class Tables(Frozen):
     refused: tuple[tuple[dict[str, object], str], ...]
     sound: tuple[dict[str, object], ...]
+    ends: dict[str, dict[str, tuple[str | None, ...]]]
+    usual: tuple[Score, ...]
+    answers: tuple[tuple[Completion, str], ...]
 
 
 TABLES = read_table(__file__, "completions.yaml", Tables)
@@ -41,20 +44,7 @@ def test_a_completion_says_the_same_again(given_: dict[str, object]) -> None:
     assert Completion.model_validate_json(completion.model_dump_json()) == completion
 
 
-@pytest.mark.parametrize(
-    ("completion", "answer"),
-    [
-        (Completion(text="the text"), "the text"),
-        (Completion(text=""), ""),
-        (Completion(messages=()), ""),
-        (Completion(messages=(SAID,)), "42"),
-        (Completion(messages=(Message(role="assistant", content="first"), SAID)), "42"),
-        (Completion(messages=(SAID, Message(role="tool", content="43", tool_call_id="c"))), "42"),
-        (Completion(messages=(SAID, Message(role="user", content="and?"))), "42"),
-        (Completion(messages=(SAID, Message(role="assistant", content=None))), ""),
-        (Completion(messages=(Message(role="user", content="42"),)), ""),
-    ],
-)
+@pytest.mark.parametrize(("completion", "answer"), TABLES.answers)
 def test_the_answer_is_what_the_model_said_last(completion: Completion, answer: str) -> None:
     assert completion.answer == answer
 
@@ -62,28 +52,8 @@ def test_the_answer_is_what_the_model_said_last(completion: Completion, answer: 
 @pytest.mark.parametrize(
     ("text", "finish_reason", "kind"),
     [
-        *(("a", reason, "cut off") for reason in ("length", "LENGTH", "MAX_TOKENS", "max_tokens", "model_length")),
-        *(("a", reason, "cut off") for reason in ("model_context_window_exceeded", "content_filter", "SAFETY")),
-        *(("a", reason, "cut off") for reason in ("recitation", "blocklist")),
-        *(("", reason, "cut off") for reason in ("length", "max_output_tokens")),
-        *(("a", reason, "ended") for reason in ("stop", None, "", "tool_calls", "end_turn", "eos_token", "odd")),
-        *((" ", reason, "ended") for reason in ("stop", None, "STOP", "refusal")),
-        *(("a", reason, "broken off") for reason in ("error", "ABORT", "aborted", "network_error", "timeout")),
-        *(("a", reason, "broken off") for reason in ("insufficient_system_resource", "failed")),
-        *(("a", reason, "broken off") for reason in ("MALFORMED_FUNCTION_CALL", "cancelled")),
-        *(("\n", reason, "broken off") for reason in ("odd", "other", "safety", "content_filter", "error")),
-        *(("a", reason, "cut off") for reason in ("content_filtered", "sensitive", "content-filter", "image_safety")),
-        *(("a", reason, "cut off") for reason in ("ERROR_TOXIC", "ERROR_LIMIT", "max-tokens", "max_new_tokens")),
-        *((" ", reason, "cut off") for reason in ("FinishReason.MAX_TOKENS", "max-tokens")),
-        *(("a", reason, "broken off") for reason in ("malformed_model_output", "malformed_tool_use", "USER_CANCEL")),
-        *(("a", reason, "broken off") for reason in ("error_unknown", "in_progress", "Error.", "error" + "_" * 1000)),
-        *(
-            ("a", reason, "broken off")
-            for reason in ("upstream_error", "stopped_by_error", "stop: timeout", "timed_out")
-        ),
-        *(("a", reason, "broken off") for reason in ("Error: connection lost. Try again", "generation_failed")),
-        *(("", reason, "broken off") for reason in ("max_retries_exceeded", "stop_server_shutdown")),
-        *(("", reason, "ended") for reason in ("eos_found", "stop_token", "</s>", "stop ", "FinishReason.STOP")),
+        *((text, reason, kind) for kind, texts in TABLES.ends.items() for reason, text in unfold(texts)),
+        ("a", "error" + "_" * 1000, "broken off"),
     ],
 )
 def test_a_completion_ended_or_was_cut_off_or_broke_off(text: str, finish_reason: str | None, kind: str) -> None:
@@ -174,44 +144,45 @@ def test_a_reward_is_between_nothing_and_one(reward: float) -> None:
         Score(outcome="scored", reward=reward)
 
 
-@pytest.mark.parametrize(
-    ("score", "expected"),
-    [
-        (
-            Score.exact(True, "right", "as expected"),
-            Score(
-                outcome="scored",
-                reward=1.0,
-                gate=1.0,
-                absolute=1.0,
-                criteria=(Criterion(name="right", value=1.0, weight=1.0),),
-                rationale="as expected",
-            ),
+def test_a_score_explains_itself_in_a_sentence() -> None:
+    judged = Score(
+        outcome="scored", reward=0.2, gate=1.0, absolute=0.5, relative=0.8, relative_weight=0.5, cap=0.2,
+        criteria=(
+            Criterion(name="lore_accuracy", value=0.2, weight=0.5),
+            Criterion(name="engagingness", value=0.8, weight=0.5),
         ),
-        (
-            Score.exact(False),
-            Score(
-                outcome="scored",
-                reward=0.0,
-                gate=1.0,
-                absolute=0.0,
-                criteria=(Criterion(name="correct", value=0.0, weight=1.0),),
-            ),
-        ),
-        (
-            Score.gated("truncated", "repeats", rationale="cut off"),
-            Score(
-                outcome="scored",
-                reward=0.0,
-                gate=0.0,
-                absolute=0.0,
-                flags=("truncated", "repeats"),
-                rationale="cut off",
-            ),
-        ),
-        (Score.unscored("budget", "spent"), Score(outcome="unscored", reason="budget", rationale="spent")),
-        (Score.pending(), Score(outcome="pending")),
-    ],
-)
-def test_the_usual_scores(score: Score, expected: Score) -> None:
-    assert score == expected
+        judges=("careful",),
+    )  # fmt: skip
+    said = {
+        explain_score(score)
+        for score in (
+            Score.pending(),
+            Score.unscored("budget"),
+            Score.gated("empty", rationale="Not judged, because the reply says nothing."),
+            Score.gated("empty"),
+            Score.exact(False, rationale="read 3 from the #### line; wrong"),
+            Score.exact(True),
+            judged,
+        )
+    }
+    assert said == {
+        "Not scored yet.",
+        "No score: The judge's budget is used up.",
+        "Not judged, because the reply says nothing.",
+        "A check failed: empty.",
+        "Read 3 from the #### line; wrong.",
+        "Correct 1.00.",
+        "Judged 0.50 by itself: most for engagingness (0.80), least for lore accuracy (0.20). Beside the other replies "
+        "it stands above the middle (0.80). A defect that the judges reported caps the reward at 0.20.",
+    }
+
+
+def test_the_usual_scores() -> None:
+    made = (
+        Score.exact(True, "right", "as expected"),
+        Score.exact(False),
+        Score.gated("truncated", "repeats", rationale="cut off"),
+        Score.unscored("budget", "spent"),
+        Score.pending(),
+    )
+    assert made == TABLES.usual

@@ -28,6 +28,7 @@ from app.service.judging import NoPanel
 from tests.support.event_loop import finish
 from tests.support.livez_waits import measure_wait
 from tests.support.serving import serving
+from tests.support.tables import read_table
 
 CLASSES: Final = {name: kind for name, kind in discover().items() if kind.rubric is None}
 SHORT: Final = 50
@@ -40,40 +41,9 @@ SIZES: Final = (900, LARGE_TEXT // GROUP - 200, 2 * LARGE_TEXT)
 """Characters of a reply: nearly as many as an answer may have; as many as are scored in the event loop, in a group;
 and so many that a thread does it."""
 
-_SIGNS: Final = (
-    *(chr(code) for code in range(0x20, 0x7F)),
-    *("\t", "\n", "\r", "\x00", "\u00a0", "\u0301", "\u200b", "\ufffd", "½", "−", "，", "…", "√", "é", "７", "𝟙"),
-)
-_WORDS: Final = (
-    *("\\left(", "\\quad ", "\\text{", "\\frac{1}{", "\\{", "\\}", "\\(", "\\[", "\\sqrt", "\\pm", "\\boxed{", "{,}"),
-    *("\\ ", "\\!", '\\"', "\\u0041", "\\\\", "&lt;", "<!--", "<answer>", "</answer>", "<think>", "</think>", "```"),
-    *("```json\n", "#### ", "answer is ", " and ", " or ", "\\cup", '{"a":', '"a",', "'a',", "[1,", "f(", "a=1,", "1/"),
-    *("<tool_call>", "</tool_call>", "<parameter=a>", "</parameter>", "<function=a>", "<|channel|>", "<|call|>"),
-    *(
-        "SELECT ",
-        "(SELECT ",
-        "/*",
-        "--",
-        "def f():\n ",
-        '"""',
-        "# a\n",
-        "- a\n",
-        "No tool fits: ",
-        "I ",
-        "etc. ",
-        "A. ",
-    ),
-)
-MARKS: Final = (*_SIGNS, *_WORDS)
-_PAIRED: Final = (
-    *tuple("()[]{}<>\"'`\\ \n,.:;=+-*/^_$%#&|~!?0aA"),
-    "\u0301",
-    "½",
-    "\\left(",
-    "{,}",
-    "\\ ",
-    "</answer>",
-)
+_LISTED: Final = read_table(__file__, "marks.yaml", dict[str, tuple[str, ...]])
+MARKS: Final = (*map(chr, range(0x20, 0x7F)), *_LISTED["signs"], *_LISTED["words"])
+_PAIRED: Final = (*"()[]{}<>\"'`\\ \n,.:;=+-*/^_$%#&|~!?0aA", *_LISTED["paired"])
 PAIRS: Final = tuple(one + other for one in _PAIRED for other in _PAIRED if one != other)
 
 _WRAPPERS: Final = (

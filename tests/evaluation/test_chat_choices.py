@@ -126,8 +126,8 @@ def test_pairs_have_three_forms(row: Mapping[str, Any], expected: tuple[Any, ...
     ("row", "reason"),
     [
         ({"prompt": "Who?", "chosen": "a", "rejected": "a"}, "both sides are the same text"),
-        ({"prompt": "Who?", "chosen": 3, "rejected": "a"}, "chosen: Input should be a valid string"),
-        ({"chosen": "b", "rejected": "a"}, "prompt: Tuple should have at least 1 item after validation, not 0"),
+        ({"prompt": "Who?", "chosen": 3, "rejected": "a"}, "`chosen`: 3 was given; wanted is text"),
+        ({"chosen": "b", "rejected": "a"}, "`prompt`: an empty list was given; wanted is a list that is not empty"),
         ({"text": "b"}, "neither a chat of SillyTavern nor pairs with `prompt`, `chosen` and `rejected`"),
     ],
 )

@@ -9,7 +9,10 @@ import yaml
 from app.domain.errors import InvalidRequest
 from app.evaluation.labelled_groups import LabelledReply, parse_labelled_rows
 
-ROWS = yaml.load((Path(__file__).parent / "labelled_rows.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+ROWS, PLAYED_ROWS = (
+    yaml.load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+    for name in ("labelled_rows", "role_play")
+)
 
 
 def user(text: str) -> dict[str, object]:
@@ -55,60 +58,14 @@ def test_what_the_authors_leave_out_is_counted() -> None:
     )
 
 
-def test_a_graded_role_play_line_becomes_a_scene_with_its_dialogue() -> None:
-    row = {
-        "character_name": "野原新之助",
-        "character_profile": "五岁的男孩。",
-        "user_name": "用户",
-        "dialogue": [
-            {"turn": 1, "speaker": "野原新之助", "utterance": "大姐姐！"},
-            {"turn": 2, "speaker": "user", "utterance": "你好，小弟弟"},
-            {"turn": 3, "speaker": "character", "utterance": "你好"},
-        ],
-        "messages": "你几岁？",
-        "response_messages": "五岁啦。",
-        "annotation_score": 4,
-        "gold": 4,
-        "id": 7,
-    }
-    group = parse_labelled_rows([row]).groups[0]
-    sheet, scene = group.draft["sheet"], group.draft["scene"]
-    assert isinstance(sheet, dict)
-    assert (group.environment, group.replies, sheet["voice"], scene) == (
-        "npc_arena",
-        replies(("五岁啦。", 4)),
-        {"language": "zh"},
-        {
-            "player": "你几岁？",
-            "history": [{"speaker": "player", "text": "你好，小弟弟"}, {"speaker": "npc", "text": "你好"}],
-            "situation": "野原新之助: 大姐姐！",
-        },
-    )
-
-
-def test_a_row_of_characterbenchs_own_files_is_read_with_its_objects() -> None:
-    row = {
-        "character_name": "Hob",
-        "character_profile": {"trade": "smith", "kin": {"wife": "Ann", "sons": ["Tom", "Wat"]}},
-        "greeting": "Mind the sparks!",
-        "dialogue": [{"turn": 1, "speaker": "user", "utterance": "Can you mend this?"}],
-        "messages": {"model": "m", "speaker": "user", "response": "Can you mend this?"},
-        "response_messages": {"model": "n", "response": "Aye, by noon."},
-        "annotation_score": 3,
-        "gold": 3,
-        "pred_en": 1.0,
-        "id": 325,
-        "translation_en": {"character_name": "Hob"},
-    }
-    group = parse_labelled_rows([row]).groups[0]
+@pytest.mark.parametrize("given", PLAYED_ROWS, ids=lambda given: given["of"])
+def test_a_line_of_role_play_becomes_a_scene_with_its_dialogue(given: dict[str, Any]) -> None:
+    group = parse_labelled_rows([given["row"]]).groups[0]
     sheet = group.draft["sheet"]
     assert isinstance(sheet, dict)
-    assert (group.id, group.replies, sheet["core"], group.draft["scene"]) == (
-        "325",
-        replies(("Aye, by noon.", 3)),
-        {"description": "trade: smith\nkin: wife: Ann; sons: Tom; Wat"},
-        {"player": "Can you mend this?", "history": [], "situation": "Hob: Mind the sparks!"},
-    )
+    (part,) = given["sheet"]
+    wanted = ("npc_arena", given["id"], replies(given["reply"]), given["sheet"][part], given["scene"])
+    assert (group.environment, group.id, group.replies, sheet[part], group.draft["scene"]) == wanted
 
 
 COMPARED = {"question": "q", "response_A": "a", "response_B": "b", "label": "A>B"}
@@ -121,17 +78,20 @@ PLAYED = {"character_name": "Hob", "character_profile": "A smith.", "response_me
         ([], "there are no rows"),
         ([{"question": "a"}], "these columns are of no known form (question)"),
         ([{"chosen": "a", "rejected": "b"}], "row 1: give messages, prompt or draft"),
-        ([{"prompt": "p", "replies": [{"text": "a"}]}], "row 1, replies.0.label: Field required"),
+        ([{"prompt": "p", "replies": [{"text": "a"}]}], "row 1, replies.0.label: missing"),
         ([{"prompt": "p", "chosen": "a", "rejected": "a"}], "no row can be used: both sides are the same text"),
-        ([COMPARED, COMPARED | {"label": "A"}], "row 2, label: Input should be 'A>B' or 'B>A'"),
-        ([COMPARED | {"response_B": ["b"]}], "row 1, response_B: Input should be a valid string"),
+        ([COMPARED, COMPARED | {"label": "A"}], 'row 2, label: "A" was given; wanted is `A>B` or `B>A`'),
+        ([COMPARED | {"response_B": ["b"]}], "row 1, response_B: a list of 1 was given; wanted is text"),
         ([COMPARED | {"response_B": "a"}], "no row can be used: both sides are the same text"),
         (
             [PLAYED | {"response_messages": {"text": "Aye."}}],
-            "row 1, response_messages: Input should be a valid string",
+            "row 1, response_messages: ",
         ),
-        ([PLAYED | {"character_profile": ["smith"]}], "row 1, character_profile: Input should be a valid string"),
-        ([PLAYED | {"dialogue": [{"speaker": "user"}]}], "row 1, dialogue.0.utterance: Field required"),
+        (
+            [PLAYED | {"character_profile": ["smith"]}],
+            "row 1, character_profile: a list of 1 was given; wanted is text",
+        ),
+        ([PLAYED | {"dialogue": [{"speaker": "user"}]}], "row 1, dialogue.0.utterance: missing"),
     ],
 )
 def test_rows_that_cannot_be_read_say_where(rows: list[dict[str, object]], words: str) -> None:

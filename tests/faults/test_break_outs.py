@@ -12,6 +12,7 @@ import pytest
 from tests.architecture.test_house import ROOT
 from tests.support.break_outs import ATTEMPTS, FILES, STOPPED_BY_LESS, STOPPED_FOR_USERS, Given, attained, within_reach
 from tests.support.jailed import GUARDED, Jails, jails
+from tests.support.tables import read_table
 
 SOMEBODY = 1234
 """A user who owns nothing."""
@@ -51,15 +52,7 @@ def test_without_walls_they_do_succeed(given: Given) -> None:
         assert set(ATTEMPTS) - stopped - attained(unguarded, given) == set()
 
 
-AS_SOMEBODY = """
-import json, os
-from tests.support.break_outs import attained, within_reach
-from tests.support.jailed import jails
-
-for strength in ("user namespaces", "no namespaces"):
-    with jails(strength) as jailed, within_reach() as given:
-        print(json.dumps([os.getuid(), strength, sorted(attained(jailed, given))]))
-"""
+AS_SOMEBODY = read_table(__file__, "as_somebody.yaml", str)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the tests above are run by a user without privileges already")

@@ -20,7 +20,7 @@ from tests.support.chat_server import ChatServer, Received, Reply
 from tests.support.chat_server import serving as chat_serving
 from tests.support.interrupted_processing import Programs
 from tests.support.policy_server import MODEL
-from tests.support.preferring import said
+from tests.support.preferring import said, write_verdict
 from tests.support.serving import serving
 from tests.support.shown_prompts import shown_to
 
@@ -135,12 +135,7 @@ class Judge:
             name: float(next(place for place, times in enumerate(TIMES) if times in text))
             for name, text in shown.texts.items()
         }
-        tiers = [[name for name in marks if marks[name] == mark] for mark in sorted({*marks.values()}, reverse=True)]
-        scores = {criterion: marks for criterion in shown.criteria}
-        notes = dict.fromkeys(marks, "Counted.")
-        return said(
-            json.dumps({"claims": [], "defects": [], "scores": scores, "ranking": tiers, "notes": notes}), received
-        )
+        return said(write_verdict(shown, marks), received)
 
 
 @dataclass(frozen=True)

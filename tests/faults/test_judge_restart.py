@@ -6,7 +6,6 @@ import random
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from pydantic import JsonValue
 
 from tests.support.chat_server import ChatServer, Received, Reply
 from tests.support.chat_server import serving as chat_serving
+from tests.support.preferring import complete, write_verdict
 from tests.support.serving import Served, free_port, serving
 from tests.support.shown_prompts import find_wanted_replies, read_prompt
 from tests.support.tiers import is_quick
@@ -41,15 +41,9 @@ class Counting:
         with self.lock:
             self.asked[question] += 1
         if wanted := find_wanted_replies(rules):
-            return _answer(question, {kind: f"The {kind} bell rang." for kind in wanted})
+            return _answer(question, json.dumps({kind: f"The {kind} bell rang." for kind in wanted}))
         shown = read_prompt(question)
-        texts, criteria = shown.texts, [*shown.criteria]
-        verdicts = [
-            {"candidate": name, "claims": [], "scores": dict.fromkeys(criteria, len(text) % 5)}
-            for name, text in texts.items()
-        ]
-        ranking = [[name] for name in sorted(texts, key=lambda name: texts[name])]
-        return _answer(question, {"verdicts": verdicts, "ranking": ranking})
+        return _answer(question, write_verdict(shown, {name: len(text) % 5 for name, text in shown.texts.items()}))
 
 
 def count_more(question: str) -> int:
@@ -57,11 +51,9 @@ def count_more(question: str) -> int:
     return len(question) % 97
 
 
-def _answer(question: str, said: Mapping[str, object]) -> Reply:
-    choice = {"index": 0, "message": {"role": "assistant", "content": json.dumps(said)}, "finish_reason": "stop"}
+def _answer(question: str, said: str) -> Reply:
     more = count_more(question)
-    usage = {"prompt_tokens": 1000 + 5 * more, "completion_tokens": 220 - more}
-    return Reply(json.dumps({"choices": [choice], "usage": usage}).encode(), seconds=SECONDS)
+    return complete(said, 1000 + 5 * more, 220 - more, SECONDS)
 
 
 def settings(folder: Path, judge: ChatServer, **more: JsonValue) -> dict[str, str]:

@@ -148,26 +148,6 @@ def replicas(folder: Path, postgres: Postgres, deadline: float) -> Iterator[tupl
         yield one, two
 
 
-def test_pieces_that_came_through_two_replicas_are_one_group(tmp_path: Path, postgres: Postgres) -> None:
-    with replicas(tmp_path, postgres, 600) as (one, two):
-        (whole,) = tasks_of(one.url, 1)
-
-        async def shared() -> list[list[float | None]]:
-            async def send(url: str, rank: int) -> list[float | None]:
-                body = {"groups": [piece(whole, rank, f"#### {rank % 2}")]}
-                async with httpx.AsyncClient(timeout=WAIT) as client:
-                    reply = (await client.post(f"{url}/score", json=body)).raise_for_status()
-                rewards: list[float | None] = reply.json()["groups"][0]["rewards"]
-                return rewards
-
-            return list(await asyncio.gather(*(send((one, two)[rank % 2].url, rank) for rank in range(RANKS))))
-
-        rewards = asyncio.run(shared())
-        found = gathered(two.url, 1)
-    assert rewards == [[1], [0], [1], [0]]
-    assert [(group["rewards"], group["flags"]) for group in found] == [([1, 0, 1, 0], [])]
-
-
 def test_what_a_replica_had_in_hand_when_it_died_is_taken_up_by_another(tmp_path: Path, postgres: Postgres) -> None:
     with replicas(tmp_path, postgres, 4) as (one, two):
         (left,) = tasks_of(one.url, 1)

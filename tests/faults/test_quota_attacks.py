@@ -3,7 +3,6 @@
 `python -m tests.faults.test_quota_attacks` prints what each attempt spent beside the quota."""
 
 import asyncio
-import json
 import random
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from tests.faults.test_judge_restart import Counting, settings
 from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as judge_serving
 from tests.support.databases import MIGRATIONS, Postgres, running_postgres
+from tests.support.preferring import complete
 from tests.support.serving import serving
 
 SECRET: Final = "gw_of-the-settings"
@@ -55,8 +55,7 @@ class Judge(Counting):
 
     def __call__(self, number: int, received: Received) -> Reply:
         if GARBLED in received.messages[1]["content"]:
-            usage = {"prompt_tokens": 1000 + number % 90, "completion_tokens": 220}
-            return Reply(json.dumps({"choices": [{"message": {"content": "No."}}], "usage": usage}).encode())
+            return complete("No.", 1000 + number % 90, 220)
         return super().__call__(number, received)
 
 

@@ -19,6 +19,7 @@ from tests.store.test_migrations import EXPANSION, connected, extend_migrations
 from tests.support.careful_trainer import CarefulTrainer
 from tests.support.databases import MIGRATIONS
 from tests.support.serving import ROOT, Served, serving
+from tests.support.tables import read_table
 
 pytestmark = pytest.mark.slow
 
@@ -166,18 +167,7 @@ def test_a_release_serves_on_while_the_next_one_expands_its_schema(empty_url: st
     assert (kept, told >= load.trainer.told) == (scored, True)
 
 
-TWO_TABLES = """
-import sqlalchemy as sa
-from alembic import op
-
-revision = "9999"
-down_revision = "{last}"
-
-
-def upgrade() -> None:
-    op.add_column("groups", sa.Column("later", sa.Integer(), nullable=True))
-    op.add_column("worlds", sa.Column("later", sa.Integer(), nullable=True))
-"""
+TWO_TABLES = read_table(__file__, "two_tables.yaml", str)
 """Waits for the second table with the first one locked."""
 
 

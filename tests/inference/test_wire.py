@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
 
 from app.domain.tasks import FunctionCall, Message, ToolCall
+from app.domain.values import Frozen
 from app.inference.wire import (
     ChatCompletion,
     SampledMessage,
@@ -25,6 +26,7 @@ from app.inference.wire import (
     parse_models,
     read_answer,
 )
+from tests.support.tables import read_table
 
 HI = Message(role="assistant", content="Hi")
 LOGPROBS: JsonValue = {"content": [{"token": "H", "logprob": -0.5}, {"token": "i", "logprob": -0.25}]}
@@ -142,40 +144,23 @@ def test_half_a_character_costs_itself_alone(sent: bytes, text: str) -> None:
     assert [parse_completion(read_answer(one)).said[0].message.content for one in (whole, streamed)] == [text, text]
 
 
-@pytest.mark.parametrize(
-    ("sent", "told"),
-    [
-        (b'{"error": {"message": "Rate limit", "code": 429}}', (429, "Rate limit")),
-        (b'[{"error": {"message": "Quota", "code": 429}}]', (429, "Quota")),
-        (b'{"choices": [], "error": "Busy"}', (None, "Busy")),
-        (b'{"choices": [{"finish_reason": null, "error": {"code": 502}, "message": {"content": ""}}]}', (502, "")),
-        (
-            b'{"choices": [{"finish_reason": "error", "message": {"content": ""}}]}',
-            (None, "the reply broke off (error)"),
-        ),
-        (b'{"error": {"code": 503}, "choices": [{"finish_reason": null, "message": {"content": "Ay"}}]}', (503, "")),
-        (b'{"choices": [{"message": {"content": "Aye."}}, {"error": {"code": 502}, "message": {}}]}', (502, "")),
-        (
-            b'{"choices": [{"finish_reason": "MALFORMED_FUNCTION_CALL", "message": {"content": ""}}]}',
-            (422, "the reply broke off (MALFORMED_FUNCTION_CALL)"),
-        ),
-        (b'data: {"error": {"message": "Busy", "code": 503}}\n\n', (503, "Busy")),
-        (b'{"choices": [{"message": {"content": "error"}}], "error": null}', None),
-    ],
-)
+class Tables(Frozen):
+    """The tables of wire.yaml, which says what each holds."""
+
+    errors: tuple[tuple[bytes, tuple[int | None, str] | None], ...]
+    unreadable: tuple[JsonValue, ...]
+
+
+TABLES = read_table(__file__, "wire.yaml", Tables)
+
+
+@pytest.mark.parametrize(("sent", "told"), TABLES.errors)
 def test_an_error_is_found_inside_of_an_answer(sent: bytes, told: tuple[int | None, str] | None) -> None:
     error = find_error(read_answer(sent))
     assert (None if error is None else (error.status, error.message)) == told
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        *("Aye.", None, 5, [{"text": "Aye."}]),
-        *({"content": [part]} for part in ({"type": "text", "content": "Aye."}, {"refusal": "No."}, None)),
-        {"content": [{"type": "output_text", "output_text": "Aye.", "thought": "Hm"}]},
-    ],
-)
+@pytest.mark.parametrize("message", TABLES.unreadable)
 def test_a_message_that_cannot_be_read_is_no_empty_one(message: JsonValue) -> None:
     with pytest.raises(ValidationError):
         parse_completion(read_answer(body({"message": message})))

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.judging import Judgement
+from app.domain.values import Frozen
 from app.judges.chat_judge import ChatJudge
 from app.judges.verdicts import Token, insert_expected_scores, parse_tokens
 from tests.support.chat_server import Reply, serving
 from tests.support.judge_cases import GOOD, REQUEST, completion, config
-
-SURE = ((b"3", 1.0),)
-TORN = ((b"3", 0.5), (b"2", 0.25), (b"4", 0.25))
+from tests.support.tables import read_table
 
 
 def token(piece: str, *alternatives: tuple[bytes, float]) -> Token:
@@ -28,24 +27,17 @@ def answer(score: Token, before: str = "", after: str = "") -> tuple[str, list[T
     return b"".join(each.piece for each in tokens).decode(), tokens
 
 
-@pytest.mark.parametrize(
-    ("piece", "alternatives", "expected"),
-    [
-        ("3", SURE, "3.0000"),
-        ("3", TORN, "3.0000"),
-        ("3", ((b"3", 0.75), (b"4", 0.25)), "3.2500"),
-        (" 3", ((b" 3", 0.6), (b" 1", 0.2), (b" null", 0.2)), "2.5000"),
-        ("3", ((b"3", 0.5), (b" 3", 0.25), (b"3,", 0.25)), "3.0000"),
-        ("0", ((b"0", 0.9), (b"7", 0.1)), "0.0000"),
-        ("3", ((b"3", 0.3), (b"null", 0.7)), "3"),
-        ("3", ((b"3", 0.49), (b'"', 0.51)), "3"),
-        ("3.5", ((b"3.5", 1.0),), "3.5"),
-        ("12", ((b"12", 1.0),), "12"),
-        ("7", ((b"7", 1.0),), "7"),
-        ("null", ((b"null", 0.4), (b"3", 0.6)), "null"),
-        ('"3"', ((b'"3"', 1.0),), '"3"'),
-    ],
-)
+class Tables(Frozen):
+    """The tables of expected_scores.yaml, which says what each holds."""
+
+    scores: tuple[tuple[str, tuple[tuple[bytes, float], ...], str], ...]
+    broken: tuple[object, ...]
+
+
+TABLES = read_table(__file__, "expected_scores.yaml", Tables)
+
+
+@pytest.mark.parametrize(("piece", "alternatives", "expected"), TABLES.scores)
 def test_a_score_becomes_what_is_expected(
     piece: str, alternatives: tuple[tuple[bytes, float], ...], expected: str
 ) -> None:
@@ -129,18 +121,7 @@ def test_reads_what_servers_send() -> None:
 
 
 @pytest.mark.parametrize(
-    "choice",
-    [
-        None,
-        {},
-        {"logprobs": None},
-        {"logprobs": {"content": None}},
-        {"logprobs": {"content": [{"token": "a"}]}},
-        {"logprobs": {"content": [{"token": "a", "logprob": 0.1}]}},
-        {"logprobs": {"content": [{"token": "a", "logprob": float("nan")}]}},
-        {"logprobs": {"content": [{"token": 3, "logprob": -1}]}},
-        {"logprobs": {"content": ["a"]}},
-    ],
+    "choice", [*TABLES.broken, {"logprobs": {"content": [{"token": "a", "logprob": float("nan")}]}}]
 )
 def test_what_is_not_whole_is_nothing(choice: object) -> None:
     assert parse_tokens(choice) == ()

@@ -18,6 +18,7 @@ from app.ports.judges import ReadingPace, ReportingJudge
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.judge_cases import config
 from tests.support.preferring import preferring
+from tests.support.tables import read_table
 
 PRICES = TokenPrices(2.0, 10.0, 0.5)
 STEP = 128
@@ -124,24 +125,9 @@ def test_our_spend_is_the_providers_invoice() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("sent", "usage"),
-    [
-        (
-            {"prompt_tokens": 90, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 64}},
-            TokenUsage(90, 9, 64, 0),
-        ),
-        ({"prompt_tokens": 90, "completion_tokens": 9, "prompt_cache_hit_tokens": 64}, TokenUsage(90, 9, 64, 0)),
-        ({"prompt_tokens": 90, "completion_tokens": 9, "cache_read_input_tokens": 640}, TokenUsage(730, 9, 640, 0)),
-        (
-            {"prompt_tokens": 90, "completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 5}},
-            TokenUsage(90, 9, 0, 5),
-        ),
-        ({"prompt_tokens": 90, "completion_tokens": 9, "total_tokens": 129}, TokenUsage(90, 39, 0, 30)),
-        ({"prompt_tokens": 90, "prompt_tokens_details": None}, TokenUsage(90, None, 0, 0)),
-        ({"prompt_tokens": -1, "prompt_tokens_details": {"cached_tokens": True}}, TokenUsage()),
-        (None, TokenUsage()),
-    ],
-)
+TABLES = read_table(__file__, "prefix_cache.yaml", tuple[tuple[object, TokenUsage], ...])
+
+
+@pytest.mark.parametrize(("sent", "usage"), TABLES)
 def test_the_forms_in_which_servers_count(sent: object, usage: TokenUsage) -> None:
     assert parse_usage(sent) == usage

@@ -6,48 +6,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from app.domain.values import digest_of_text
+from app.domain.values import Frozen, digest_of_text
 from app.judges.prompts import JudgePrompt, encode_text, render_lines
+from tests.support.tables import read_table
 
-DOCUMENT: dict[str, JsonValue] = {
-    "sheet": {
-        "name": "Hob",
-        "faction": None,
-        "traits": ["taciturn", "exact"],
-        "is_machine": False,
-        "at_most": 0,
-        "secrets": [{"id": "boat", "text": "He sank it.", "leak_terms": ["pulled the plug", "sank"]}],
-    },
-    "withheld_events": [],
-    "conversation": [{"speaker": "player", "text": "Ferry?"}, {"role": "user", "content": "Now?\nnpc: Aye."}],
-    "kin": [{"target": "Wren", "trust": 5, "type": ""}, {"target": "Vesk | Ruler", "trust": -5}],
-    "odd": [{"target": "Wren"}, {"target": "Vesk", "trust": -5}],
-    "lore": [{"text": "The rope holds."}, {"text": "A bridge is planned.", "known": False}],
-}
+
+class Shown(Frozen):
+    document: dict[str, JsonValue]
+    lines: str
+
+
+SHOWN = read_table(__file__, "prompt.yaml", Shown)
+DOCUMENT = SHOWN.document
 
 
 def test_fields_and_records_have_a_line_each() -> None:
-    assert [*render_lines(DOCUMENT)] == [
-        "sheet:",
-        " name: Hob",
-        " traits: taciturn | exact",
-        " is_machine: no",
-        " at_most: 0",
-        " secrets:",
-        " - id: boat | text: He sank it. | leak_terms: pulled the plug | sank",
-        "conversation:",
-        " - player: Ferry?",
-        ' - user: "Now?\\nnpc: Aye."',
-        "kin (target | trust):",
-        " - Wren | 5",
-        ' - "Vesk | Ruler" | -5',
-        "odd:",
-        " - target: Wren",
-        " - target: Vesk | trust: -5",
-        "lore:",
-        " - The rope holds.",
-        " - text: A bridge is planned. | known: no",
-    ]
+    assert [*render_lines(DOCUMENT)] == SHOWN.lines.splitlines()
 
 
 @given(st.text(min_size=1))

@@ -18,6 +18,7 @@ from app.judges.panel import build_chat_judges
 from app.judges.verdicts import build_response_format, choose_mode
 from tests.support.chat_server import ChatServer
 from tests.support.judge_cases import GOOD, REQUEST, completion, config
+from tests.support.tables import read_table
 from tests.support.vendors import LIMIT, Vendor, read_vendors, serving_vendors
 
 ALL = read_vendors()
@@ -87,37 +88,10 @@ def test_a_call_that_began_before_goes_on_with_what_another_found_out() -> None:
     assert (traits.choose_next(began, failed), traits.choose_next(known, failed)) == (known, None)
 
 
-@pytest.mark.parametrize(
-    ("words", "room"),
-    [
-        (
-            "'max_tokens' or 'max_completion_tokens' is too large: 4096. This model's maximum context length is 8192 "
-            "tokens and your request has 5000 input tokens (4096 > 8192 - 5000).",
-            3192,
-        ),
-        (
-            "This model's maximum context length is 4097 tokens. However, you requested 5096 tokens (1000 in the "
-            "messages, 4096 in the completion). Please reduce the length of the messages or completion.",
-            3097,
-        ),
-        (
-            "Requested token count exceeds the model's maximum context length of 8192 tokens. You requested a total of "
-            "9096 tokens: 5000 tokens from the input messages and 4096 tokens for the completion.",
-            3192,
-        ),
-        (
-            "You passed 5000 input tokens and requested 4096 output tokens. However, the model's context length is "
-            "only 8192 tokens.",
-            3192,
-        ),
-        (
-            "'max_tokens' or 'max_completion_tokens' is too large: 4096. This model's maximum context length is 8192 "
-            "tokens and your request has 8000 input tokens (4096 > 8192 - 8000).",
-            None,
-        ),
-    ],
-    ids=["vLLM", "OpenAI", "SGLang", "newer vLLM", "no room"],
-)
+ROOMS = read_table(__file__, "rooms.yaml", dict[str, tuple[str, int | None]])
+
+
+@pytest.mark.parametrize(("words", "room"), ROOMS.values(), ids=ROOMS)
 def test_a_limit_beside_a_long_prompt_is_that_calls_alone(words: str, room: int | None) -> None:
     """The judge's own comes back with the next call."""
     traits = ServerTraits(config("http://127.0.0.1:1/v1", max_output_tokens=4096))

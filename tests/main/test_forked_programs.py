@@ -10,36 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.forked_programs import ForkedProgram, Program, plain_environment
+from tests.support.tables import read_table
 
 Start = Callable[[Path, str], Program]
-PORTRAIT = """
-import asyncio, gc, json, logging, os, random, signal, sys, threading, warnings
-
-asked = sys.argv[1:]
-print(json.dumps({
-    "arguments": sys.argv,
-    "modules": sys.path,
-    "folder": os.getcwd(),
-    "environment": {name: value for name, value in os.environ.items() if name != "_"},
-    "threads": threading.active_count(),
-    "loops": type(asyncio.get_event_loop_policy()).__name__,
-    "logs": [str(one) for one in logging.root.handlers],
-    "signals": [str(signal.getsignal(one)) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE)],
-    "blocked": [int(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
-    "group": os.getpgid(0),
-    "session": os.getsid(0),
-    "main": [__name__, sys.modules["__main__"].__spec__.name, __file__],
-    "collects": gc.isenabled(),
-    "warns": [repr(one) for one in warnings.filters],
-    "limits": sys.getrecursionlimit(),
-    "streams": [sys.stdout.encoding, sys.stdout.errors, sys.stdout.line_buffering, sys.stderr.line_buffering],
-}))
-print(random.random(), file=sys.stderr)
-if asked == ["wait"]:
-    sys.stdout.flush()
-    signal.pause()
-sys.exit({"words": "the end", "well": None}.get(asked[0], 0))
-"""
+PORTRAIT = read_table(__file__, "forked_programs.yaml", str)
 
 
 def started(folder: Path, how: str) -> Program:

@@ -32,7 +32,7 @@ VOLATILE: Final = frozenset({"lease_id", "isolation", "description"})
 PAGES: Final = (
     "/",
     "/?env=npc_arena",
-    "/view/stats",
+    "/view/runs",
     "/view/judges",
     "/view/atropos",
     "/view/worlds",

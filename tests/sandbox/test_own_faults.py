@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.domain.tasks import ProgramLimits
+from app.domain.values import Frozen
 from tests.support.jailed import GUARDS, STRENGTHS, Jails, jails
 from tests.support.tables import read_table
 
@@ -17,23 +18,15 @@ def jailed(request: pytest.FixtureRequest) -> Iterator[Jails]:
         yield made
 
 
-HEAD = """
-import ctypes, mmap, os, resource, select, signal, sys, threading, time
-libc = ctypes.CDLL(None, use_errno=True)
-libc.mmap.restype = ctypes.c_void_p
-def loop():
-    while True: pass
-def execute(code):
-    page = mmap.mmap(-1, 4096, prot=7)
-    page.write(code)
-    ctypes.CFUNCTYPE(None)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
-def nest(times):
-    held = []
-    for _ in range(times): held = [held]
-    return held
-def recurse(): return recurse()
-CALLED_BACK = ctypes.CFUNCTYPE(None)(lambda: CALLED_BACK())
-"""
+class Tables(Frozen):
+    """The tables of own_faults.yaml, which says what each holds."""
+
+    head: str
+    at_ticks: str
+    deeds: dict[str, dict[str, str]]
+
+
+TABLES = read_table(__file__, "own_faults.yaml", Tables)
 REFUSED = "raised"
 ALIVE = "alive"
 """What is returned where a raw call was refused."""
@@ -46,9 +39,8 @@ def build_raw_call(name: str, arguments: str) -> str:
     return RAW.format(NUMBERS[name], arguments)
 
 
-TABLE = read_table(__file__, "own_faults.yaml", dict[str, dict[str, str]])
 DEEDS = {
-    **{name: (body, end) for end, bodies in TABLE.items() for name, body in bodies.items()},
+    **{name: (body, end) for end, bodies in TABLES.deeds.items() for name, body in bodies.items()},
     "soft processor limit": (SOFT.format("RLIMIT_CPU", "RLIMIT_CPU"), REFUSED),
     "memory limit": (SOFT.format("RLIMIT_AS", "RLIMIT_AS"), REFUSED),
     "stack limit": (SOFT.format("RLIMIT_STACK", "RLIMIT_STACK"), REFUSED),
@@ -67,7 +59,7 @@ DEEDS = {
 
 
 def write_program(body: str) -> str:
-    return HEAD + "def f():\n  " + body.replace("\n", "\n  ")
+    return TABLES.head + "def f():\n  " + body.replace("\n", "\n  ")
 
 
 @pytest.mark.parametrize(("body", "endings"), DEEDS.values(), ids=DEEDS)
@@ -76,28 +68,10 @@ def test_what_a_program_does_to_itself_is_its_fault(jailed: Jails, body: str, en
     assert str(jailed.said(write_program(body), limits=LIMITS)) in endings.split(" or ")
 
 
-AT_TICKS = """
-def read_ticks(): return time.clock_gettime(-8)
-def run_at(phase, times):
-    for _ in range(times):
-        time.sleep(0.004 - (time.monotonic() - phase) % 0.004)
-        until = time.perf_counter() + 0.0002
-        while time.perf_counter() < until: pass
-def f():
-    def count(phase):
-        before = read_ticks()
-        run_at(phase, 10)
-        return read_ticks() - before
-    while True:
-        phase = max([step * 0.0001 for step in range(40)], key=count)
-        run_at(phase, 300)
-"""
-
-
 def test_one_that_runs_only_when_the_clock_ticks_was_not_killed_from_outside(jailed: Jails) -> None:
     """It is charged whole ticks and killed at its limit after a fraction of the time."""
     limits = ProgramLimits(seconds=8, idle_seconds=8, cpu_seconds=1)
-    assert jailed.said(HEAD + AT_TICKS, limits=limits) in ("cpu_seconds", "seconds")
+    assert jailed.said(TABLES.head + TABLES.at_ticks, limits=limits) in ("cpu_seconds", "seconds")
 
 
 @pytest.mark.parametrize("kinds", [("user",), ("",)])

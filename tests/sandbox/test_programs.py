@@ -16,6 +16,10 @@ from tests.support.tables import read_table, unfold
 class Tables(Frozen):
     values: dict[str, JsonValue]
     endings: dict[str, dict[str, tuple[str, ...]]]
+    no_functions: tuple[str, ...]
+    busy: tuple[str, ...]
+    forgeries: tuple[tuple[str, str], ...]
+    programs: dict[str, str]
 
 
 TABLES = read_table(__file__, "programs.yaml", Tables)
@@ -44,18 +48,7 @@ def test_values_are_json_and_nothing_else(jailed: Jails) -> None:
     assert [(type(one), one) for one in said] == [(type(expected), expected) for _, expected in VALUES]
 
 
-NO_FUNCTIONS = [
-    "",
-    "g = 1",
-    "f = 1",
-    "def f(:",
-    "raise SystemExit(0)",
-    "import sys; sys.exit(0)",
-    "1 / 0",
-    "\0",
-    "'\ud7ff" + "(" * 10_000,
-    "from __future__ import nothing",
-]
+NO_FUNCTIONS = [*TABLES.no_functions, "'\ud7ff" + "(" * 10_000]
 
 
 def test_what_defines_no_function_is_told_from_what_fails(jailed: Jails) -> None:
@@ -68,12 +61,7 @@ LIMITS = {
     "one_second": ProgramLimits(seconds=60, cpu_seconds=0.5),
     "little": ProgramLimits(seconds=60, cpu_seconds=10, memory_mb=32, output_bytes=1000),
 }
-DEAF = """
-import signal
-for number in signal.valid_signals() - {9, 19}:
-    try: signal.signal(number, lambda *_: None)
-    except OSError: pass
-"""
+DEAF = TABLES.programs["deaf"]
 ENDINGS = [
     *((source, end, name) for name, ends in TABLES.endings.items() for source, end in unfold(ends)),
     (DEAF + "def f():\n  while True: signal.pause()", "seconds", "short"),
@@ -81,19 +69,9 @@ ENDINGS = [
 ]
 
 
-BUSY = [
-    "def f():\n  while True: pass",
-    "import os\ndef f():\n  os.close(3)\n  while True: pass",
-    "def f():\n  while True:\n    try: f()\n    except BaseException: pass",
-    "def f(): return 9 ** 9 ** 9",
-    "import re\ndef f(): return re.match('(a*)*b', 'a' * 40)",
-]
-"""Each takes a second of the processor."""
-
-
 @pytest.mark.parametrize(
     ("source", "ending", "limits"),
-    [*ENDINGS, *(pytest.param(source, "cpu_seconds", "one_second", marks=pytest.mark.slow) for source in BUSY)],
+    [*ENDINGS, *(pytest.param(source, "cpu_seconds", "one_second", marks=pytest.mark.slow) for source in TABLES.busy)],
 )
 def test_an_ending(jailed: Jails, source: str, ending: str, limits: str) -> None:
     """And the next program is none the wiser."""
@@ -106,65 +84,20 @@ def test_output_is_counted_over_all_calls(jailed: Jails) -> None:
     assert (seen.ending, len(seen.returned)) == ("output_bytes", 2)
 
 
-FRAME = "import struct, os\ndef frame(token, body): return struct.pack('>I16s', len(body), token) + body\n"
-FORGERIES: list[tuple[str, str]] = [
-    ("def f(): import sys; sys.exit('right')", "raised"),
-    ("import atexit, os\natexit.register(lambda: os.write(3, b'right'))\ndef f(): os._exit(0)", "died"),
-    ("def f():\n  print('right', flush=True)\n  raise SystemExit(0)", "raised"),
-    ("def f():\n  class Same:\n    def __eq__(self, other): return True\n  return Same()", "no_json"),
-    ("class Any(str):\n  __eq__ = lambda *_: True\n  __hash__ = str.__hash__\ndef f(): return Any('wrong')", "wrong"),
-    ("class Any(int):\n  __eq__ = lambda *_: True\n  __repr__ = lambda _: 'true'\ndef f(): return Any(3)", "3"),
-    ("import builtins\nbuiltins.isinstance = lambda *_: True\ndef f(): return {'right'}", "died"),
-    (
-        FRAME + "def f():\n  for fd in range(64):\n    try: os.write(fd, frame(b'0' * 16, b'V\"right\"'))\n"
-        "    except OSError: pass\n  return 'wrong'",
-        "died",
-    ),
-    (FRAME + "os.write(3, frame(b'0' * 16, b'L') + frame(b'0' * 16, b'V\"right\"'))\ndef f(): return 'wrong'", "died"),
-    (FRAME + "def f():\n  os.write(3, b'\\xff' * 20)\n  os._exit(0)", "died"),
-]
-
-
-@pytest.mark.parametrize(("source", "expected"), FORGERIES)
+@pytest.mark.parametrize(("source", "expected"), TABLES.forgeries)
 def test_a_pass_cannot_be_claimed_without_returning_it(jailed: Jails, source: str, expected: str) -> None:
     assert str(jailed.said(source)) == expected
-
-
-TAKEN_OVER = """
-import gc, json, os, struct, sys
-def f(x):
-    frame = sys._getframe()
-    while frame:
-        known.update(value for value in frame.f_locals.values() if isinstance(value, bytes) and len(value) == 16)
-        frame = frame.f_back
-    os.write(3, struct.pack('>I16s', 3, next(iter(known))) + b'V42')
-    os._exit(0)
-known = set()
-"""
 
 
 def test_one_that_takes_over_its_interpreter_has_said_what_it_said_and_no_more(jailed: Jails) -> None:
     """It finds the token of the call that it is in, and answers for itself. That is the same as returning; but tokens
     of later calls do not exist yet, so whoever leaves then has not finished."""
-    seen = jailed.run(TAKEN_OVER, (1,), (2,))
+    seen = jailed.run(TABLES.programs["taken_over"], (1,), (2,))
     assert (seen.ending, seen.returned) == ("died", (CallResult(value=42),))
 
 
-ASKED_LATER = """
-import gc, sys
-def f(word):
-    things = [other for thing in gc.get_objects() for other in gc.get_referents(thing)]
-    frame = sys._getframe()
-    while frame:
-        things += frame.f_locals.values()
-        frame = frame.f_back
-    texts = {str(thing) for thing in things if isinstance(thing, (str, bytes))}
-    return sorted({text[text.index(word[:6]):][:7] for text in texts if word[:6] in text} - {word[:6]})
-"""
-
-
 def test_nothing_of_what_is_asked_later_is_there_to_be_found(jailed: Jails) -> None:
-    seen = jailed.run(ASKED_LATER, ("call--1",), ("call--2",))
+    seen = jailed.run(TABLES.programs["asked_later"], ("call--1",), ("call--2",))
     assert (seen.ending, seen.returned[0].value) == ("finished", ["call--1"])
 
 

@@ -127,6 +127,11 @@ def test_what_exceeds_a_limit_of_one_try_is_tried_once() -> None:
     assert seen == (("seconds", words), [("asleep", "seconds")])
 
 
+async def test_texts_within_lists_are_encoded_in_their_turn_too(workers: ProcessWorkers) -> None:
+    nested: JsonValue = {"texts": ["ж" * 600_000, ["x" * 600_000]]}
+    assert await workers.run(untrusted.echoed, nested, limits=Limits(output_bytes=8_000_000)) == [nested]
+
+
 async def test_a_part_of_the_workers_leaves_the_others_free(workers: ProcessWorkers) -> None:
     part = WorkersPart(workers, 1)
     slow = [asyncio.create_task(fate(part.run(untrusted.asleep, 600))) for _ in range(3)]

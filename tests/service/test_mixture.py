@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from app.service.handout import Draw, build_mix_stream, draw_members
 from app.service.requests import MixMember
 from app.service.task_order import BLOCK_SIZE, count_draws_below
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "mixture.yaml", tuple[tuple[tuple[float, ...], list[int]], ...])
 
 SEEDS = st.integers(0, 2**53 - 1)
 WEIGHTS = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=8)
@@ -20,19 +23,7 @@ def shares(weights: Sequence[float], seed: int, block: int) -> list[int]:
     return [drawn[member] for member in range(len(weights))]
 
 
-@pytest.mark.parametrize(
-    ("weights", "expected"),
-    [
-        ((1.0,), [1000]),
-        ((3.0, 1.0), [750, 250]),
-        ((0.9, 0.1), [900, 100]),
-        ((0.999, 0.001), [999, 1]),
-        ((0.7, 0.2, 0.1), [700, 200, 100]),
-        ((1.0, 1.0, 1.0), [334, 333, 333]),
-        ((1e6, 1e-6), [999, 1]),
-        ((1e6, 1e-6, 1e-6), [998, 1, 1]),
-    ],
-)
+@pytest.mark.parametrize(("weights", "expected"), TABLE)
 @pytest.mark.parametrize("block", [0, 7])
 def test_a_block_holds_the_exact_shares(weights: tuple[float, ...], expected: list[int], block: int) -> None:
     assert shares(weights, 11, block) == expected

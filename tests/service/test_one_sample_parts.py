@@ -9,7 +9,9 @@ from typing import Any, cast
 import pytest
 
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.errors import GatewayError
+from app.domain.access import Caller, work_for
+from app.domain.budgets import KeyQuotas
+from app.domain.errors import Conflict, GatewayError
 from app.domain.groups import GroupFilter
 from app.domain.parts import Arrival, GroupSlot, RetryWindows
 from app.domain.tasks import Completion
@@ -18,7 +20,9 @@ from app.main.store import Store
 from app.ports.environment import NoWorkers
 from app.service.gateway import Gateway
 from app.service.pending_groups import SampleToScore
-from app.service.requests import GroupReply, NextBatch
+from app.service.requests import GroupReply, GroupToScore, NextBatch, ScoreRequest
+from app.service.runs import RunSettings
+from app.store.budgets import JudgingRequest
 from app.store.pending_groups import PendingGroupStore
 from app.telemetry.metrics import NullObserver
 from tests.support.databases import MIGRATIONS
@@ -38,10 +42,10 @@ class CountedParts:
     def __getattr__(self, name: str) -> object:
         return getattr(self._parts, name)
 
-    async def assign_slot(self, arrival: Arrival, windows: RetryWindows) -> GroupSlot:
+    async def assign_slot(self, arrival: Arrival, windows: RetryWindows, asked: JudgingRequest | None) -> GroupSlot:
         self.asked += 1
         await self.writing.wait()
-        slot = await self._parts.assign_slot(arrival, windows)
+        slot = await self._parts.assign_slot(arrival, windows, asked)
         self.placed += 1
         return slot
 
@@ -266,3 +270,23 @@ def test_samples_that_wait_outlive_a_restart(sqlite_url: str) -> None:
 
     asyncio.run(before())
     asyncio.run(after())
+
+
+async def test_a_request_that_a_strict_run_refuses_is_not_admitted(sqlite_url: str) -> None:
+    """What it may take would be reserved with its count."""
+    quotas = KeyQuotas(requests_per_day=9, judge_usd_per_day=5.0, hard=True)
+    ada = Caller("ada", frozenset(), quotas=quotas)
+
+    async def score(trainer: Trainer, text: str) -> int:
+        """Its requests so far."""
+        group = GroupToScore(task_id=trainer.tasks["arena"], completions=(Completion(text=text),))
+        with work_for(ada), contextlib.suppress(Conflict):
+            await trainer.gateway.scoring.score(ScoreRequest(groups=(group,), run="strict"))
+        return (await trainer.gateway.quotas.load_usage(ada)).requests
+
+    async with training(sqlite_url, World()) as trainer:
+        await trainer.gateway.runs.put("strict", RunSettings(strict=True))
+        counted = [await score(trainer, "1")]
+    async with training(sqlite_url, World(judge="other")) as trainer:
+        counted += [await score(trainer, "0"), await score(trainer, "1")]
+    assert counted == [1, 1, 2]

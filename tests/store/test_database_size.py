@@ -1,6 +1,5 @@
 """The size of a store: what fills it, how fast it grows, and what a vacuum would do, by pages or by some rows."""
 
-import asyncio
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -12,13 +11,14 @@ from sqlalchemy import text
 from app.domain.errors import StoreUnavailable
 from app.domain.groups import Group
 from app.domain.tasks import Completion
+from app.main.store import Store
 from app.store import copy
 from app.store.copy import DatabaseSize, measure_database
 from app.store.database import open_writer
 from app.store.group_rows import GroupToStore
 from app.store.statements import to_micros
 from tests.support.databases import MIGRATIONS
-from tests.support.store_cases import START, group, opened, record
+from tests.support.store_cases import START, group, record, using
 
 pytestmark = pytest.mark.dialects
 
@@ -33,16 +33,11 @@ def long_group(number: int, days: float, run: str) -> GroupToStore:
     return GroupToStore(short.model_copy(update={"rollouts": rollouts, "created_at": START + timedelta(days=days)}))
 
 
-def fill(url: str) -> None:
+async def fill(store: Store) -> None:
     """A run that is over, and one that got ten groups a day in the last seven days."""
-
-    async def fill() -> None:
-        async with opened(url) as store:
-            await store.tasks.put([record(0)])
-            await store.groups.add([long_group(n, 0.0, "over") for n in range(50)])
-            await store.groups.add([long_group(n, 3.05 + n / 10, "busy") for n in range(69)])
-
-    asyncio.run(fill())
+    await store.tasks.put([record(0)])
+    await store.groups.add([long_group(n, 0.0, "over") for n in range(50)])
+    await store.groups.add([long_group(n, 3.05 + n / 10, "busy") for n in range(69)])
 
 
 def measure(url: str) -> DatabaseSize:
@@ -68,14 +63,14 @@ EXPECTED = [True, [("busy", 69, 138), ("over", 50, 100)], True, [True, False], T
 
 
 def test_bytes_are_those_of_the_texts(store_url: str) -> None:
-    fill(store_url)
+    using(store_url, fill)
     found = measure(store_url)
     assert (found.measured_by, judge_by_texts(found), found.advice) == ("pages", EXPECTED, ())
 
 
 @pytest.mark.parametrize("why", ["a large file", "no dbstat"])
 def test_without_counted_pages_rows_are_looked_at(sqlite_url: str, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
-    fill(sqlite_url)
+    using(sqlite_url, fill)
     if why == "a large file":
         monkeypatch.setattr(copy, "PAGES_COUNTED_UP_TO", 0)
     else:
@@ -85,7 +80,7 @@ def test_without_counted_pages_rows_are_looked_at(sqlite_url: str, monkeypatch: 
 
 
 def test_room_that_nothing_fills_is_advised_about(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(sqlite_url)
+    using(sqlite_url, fill)
     monkeypatch.setattr(copy, "LEAST_FREE_BYTES", 100_000)
     engine = open_writer(sqlite_url)
     with engine.begin() as connection:

@@ -13,6 +13,7 @@ from app.main.store import Store
 from app.service.access import KeyAdmin
 from app.store import search
 from tests.support.store_cases import group, record
+from tests.support.tables import read_table
 
 NOW = datetime.now(UTC)
 
@@ -66,13 +67,7 @@ async def test_browsers_of_a_batch_lock_their_keys_in_one_order(store: Store) ->
     assert stored == ["one", "three", "two"]
 
 
-WITHIN: list[tuple[tuple[str, ...], list[str]]] = [
-    ((), ["Ada-1", "ada-1", "ada-2", "ada_3", "bob"]),
-    (("ada-*",), ["ada-1", "ada-2"]),
-    (("bob", "ada-2"), ["ada-2", "bob"]),
-    (("%",), []),
-    (("ada_*",), ["ada_3"]),
-]
+WITHIN = read_table(__file__, "keys.yaml", list[tuple[tuple[str, ...], list[str]]])
 
 
 @pytest.mark.dialects

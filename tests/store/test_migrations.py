@@ -42,6 +42,8 @@ from tests.support.databases import MIGRATIONS
 from tests.support.forked_programs import ForkedProgram, plain_environment
 from tests.support.tables import read_table
 
+TEXTS = read_table(__file__, "later_migrations.yaml", dict[str, str])
+
 Value = str | int | float | bool | bytes
 
 Rows = dict[str, dict[str, Value]]
@@ -60,33 +62,10 @@ class MigratedRows(Frozen):
 
 ROWS = read_table(__file__, "migrated_rows.yaml", MigratedRows)
 
-NEXT = """
-import sqlalchemy as sa
-from alembic import op
-
-revision = "9999"
-down_revision = "{last}"
-
-
-def upgrade() -> None:
-    with op.batch_alter_table("groups") as groups:
-        groups.alter_column("purpose", existing_type=sa.String(), type_=sa.Text())
-        groups.add_column(sa.Column("later", sa.Integer(), nullable=False, server_default="7"))
-"""
+NEXT = TEXTS["next"]
 """A revision as one may come: on SQLite it rebuilds a table that others refer to."""
 
-EXPANSION = """
-import sqlalchemy as sa
-from alembic import op
-
-revision = "9999"
-down_revision = "{last}"
-IS_EXPANSION = True
-
-
-def upgrade() -> None:
-    op.add_column("groups", sa.Column("later", sa.Integer(), nullable=True))
-"""
+EXPANSION = TEXTS["expansion"]
 
 
 def revisions(migrations: Path) -> list[str]:

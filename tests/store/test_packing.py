@@ -1,6 +1,5 @@
 """What is long is packed, comes back exactly as it was on both databases, and is never taken for something else."""
 
-import asyncio
 import math
 from array import array
 from random import Random
@@ -31,7 +30,7 @@ from app.store.statements import (
 )
 from app.store.tables import judgements, prompts, rollouts
 from tests.store.test_retention import asked
-from tests.support.store_cases import group, opened, record, using
+from tests.support.store_cases import group, record, using
 
 HOSTILE = 'NUL \x00 lone \ud83d quote " back \\ ‏rtl 旅人 \x1f'
 LONG = HOSTILE * PACKED_FROM
@@ -160,12 +159,11 @@ async def test_long_groups_come_back_and_take_less_room(store: Store, store_url:
 
 
 def test_rows_from_before_are_read_as_they_are(store_url: str) -> None:
-    async def store_plainly() -> None:
-        async with opened(store_url) as store:
-            await store.tasks.put([record(0)])
-            await store.groups.add([long_group()])
+    async def store_plainly(store: Store) -> None:
+        await store.tasks.put([record(0)])
+        await store.groups.add([long_group()])
 
-    asyncio.run(store_plainly())
+    using(store_url, store_plainly)
     engine = open_writer(store_url)
     with engine.begin() as connection:
         for place, said in enumerate(SAID):

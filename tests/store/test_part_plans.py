@@ -4,14 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Mapping
 
 import pytest
-from sqlalchemy import Connection, insert, text
+from sqlalchemy import Connection, insert
 
 from app.main.store import Store
-from app.store.database import is_postgres, open_writer
 from app.store.pending_groups import CLEAR_BATCH_SIZE
 from app.store.tables import part_members, parts
 from tests.store.test_parts import WINDOWS, answered, arrive, piece, take
-from tests.store.test_plans import Statement, indexes_of, statements_made
+from tests.store.test_plans import Statement, fill_and_analyze, indexes_of, statements_made
 from tests.support.store_cases import MovableClock, record, using
 
 pytestmark = pytest.mark.dialects
@@ -82,12 +81,7 @@ def fill(connection: Connection) -> None:
 
 async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
     await store.tasks.put([record(0)])
-    engine = open_writer(url)
-    with engine.begin() as connection:
-        fill(connection)
-        if is_postgres(engine):
-            connection.execute(text("ANALYZE"))
-    engine.dispose()
+    fill_and_analyze(url, fill)
     held = await take(store, "held", size=3)
     await store.parts.assign_slot(piece("due", 0, "a", size=2, seconds=0), WINDOWS)
     calls: dict[str, Awaitable[object]] = {

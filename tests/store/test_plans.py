@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
@@ -127,6 +127,16 @@ def fill(connection: Connection) -> None:
     connection.execute(update(groups).where(groups.c.sequence % 1000 == 7).values(counted=0))
 
 
+def fill_and_analyze(url: str, fill: Callable[[Connection], object]) -> None:
+    """With the statistics that a database in use has."""
+    engine = open_writer(url)
+    with engine.begin() as connection:
+        fill(connection)
+        if is_postgres(engine):
+            connection.execute(text("ANALYZE"))
+    engine.dispose()
+
+
 async def ask_all(store: Store, url: str) -> tuple[dict[str, list[Statement]], dict[str, set[str]]]:
     """What each call sends to the database, and which indexes that reads."""
     asked = record(7, "Question 7?")
@@ -140,12 +150,7 @@ async def ask_all(store: Store, url: str) -> tuple[dict[str, list[Statement]], d
         await store.sheets.keep("npc_arena", f"e{number}", [f'{{"id": {number + n}}}' for n in range(10)])
         await store.sheets.begin_epochs(stream(f"r{number}"), range(10), "e1")
     await store.groups.add([group("fresh", [Score.pending()])])
-    engine = open_writer(url)
-    with engine.begin() as connection:
-        fill(connection)
-        if is_postgres(engine):
-            connection.execute(text("ANALYZE"))
-    engine.dispose()
+    fill_and_analyze(url, fill)
 
     def find(**where: object) -> Awaitable[object]:
         return store.views.find_groups(GroupFilter.model_validate(where))

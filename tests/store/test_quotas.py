@@ -1,6 +1,7 @@
 """What keys use and hold, on both databases: counted once, whatever happens to leases, groups and processes."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +11,13 @@ from sqlalchemy import func, select
 from app.domain.access import Caller, work_for
 from app.domain.budgets import Amount, KeyQuotas, KeyUsage
 from app.domain.judging import Judgement
+from app.domain.parts import GroupSlot, RetryWindows
 from app.domain.scores import Score
 from app.main.store import Store
-from app.store.budgets import HandOut, HandOutPart, JudgingDemand, JudgingRequest
+from app.store.budgets import HandOut, HandOutPart, JudgingDemand, JudgingRequest, NoRoom
+from app.store.group_rows import GroupToStore
 from app.store.tables import holds
+from tests.store.test_parts import sample
 from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream
 
 BOUND = Amount(1000, 1.0)
@@ -72,7 +76,7 @@ async def test_what_was_put_aside_for_leases_that_nobody_answered_is_forgotten(
         clock.forward(hours * 3600)
         await store.quotas.admit_judging(demand(DAY, JudgingDemand("g", "gsm8k", BOUND, "a")))
         held.append(await count_holds(store))
-    assert held == [4, 5, 1]  # with the run's own admission
+    assert held == [4, 2, 1]  # with the run's own admission
 
 
 async def test_a_batch_whose_process_died_is_free_after_a_minute(store: Store, clock: MovableClock) -> None:
@@ -260,6 +264,75 @@ async def test_samples_that_name_no_lease_take_what_the_lease_of_their_task_has_
     assert (answers, show(await store.quotas.load_usage("ada"))) == ([[True], [True], [False]], (1, 1, 1.0, 0.0))
 
 
+async def test_a_group_that_comes_again_takes_no_more_of_the_lease_of_its_task(store: Store) -> None:
+    await store.tasks.put([record(index) for index in range(4)])
+    await hand_out(store, 1)
+    full = KeyQuotas(judge_usd_per_day=1.0, hard=True)
+    half = [JudgingDemand(name, "gsm8k", BOUND.divide(2), "run", "task_0") for name in ("a", "a", "b", "c")]
+    answers = [await ask_for(store, full, one) for one in half]
+    assert (answers, show(await store.quotas.load_usage("ada"))) == (
+        [[True], [True], [True], [False]],
+        (1, 1, 1.0, 0.0),
+    )
+
+
+async def test_what_is_reserved_lasts_as_long_as_its_group_is_judged(store: Store, clock: MovableClock) -> None:
+    await store.tasks.put([record(index) for index in range(4)])
+    (lease,) = await hand_out(store, 1)
+    cap = KeyQuotas(judge_usd_per_day=9.0, hard=True)
+    await ask_for(
+        store, cap, answer_to(lease, "led"), *(JudgingDemand(name, "gsm8k", BOUND) for name in ("own", "died"))
+    )
+    waits = [group(name, [Score.pending()], lease_id=of, sender="ada") for name, of in (("led", lease), ("own", None))]
+    await store.groups.add(waits)
+    held = [(await store.quotas.load_usage("ada")).held_usd]
+    clock.forward(5 * 3600)
+    held.append((await store.quotas.load_usage("ada")).held_usd)
+    await ask_for(store, cap, JudgingDemand("next", "gsm8k", BOUND))  # forgets what is overdue
+    held.append((await store.quotas.load_usage("ada")).held_usd)
+    await store.groups.finish([group("led", lease_id=lease, sender="ada"), group("own", sender="ada")])
+    held.append((await store.quotas.load_usage("ada")).held_usd)
+    assert held == [3.0, 2.0, 3.0, 1.0]
+
+
+async def test_a_sample_reserves_its_share_with_its_place_and_nothing_when_it_comes_again(store: Store) -> None:
+    await store.tasks.put([record(0)])
+    share = JudgingDemand("", "gsm8k", BOUND, size=2)
+    asked = demand(KeyQuotas(judge_usd_per_day=1.0, hard=True), share)
+    held: list[float] = []
+
+    async def send(text: str, scope: str = "scope") -> GroupSlot | None:
+        """Whose sender leaves before it is answered; None where there is no room for it."""
+        one = sample(text, scope=scope)
+        one = replace(one, group=one.group.model_copy(update={"sender": "ada"}))
+        slot: GroupSlot | None = None
+        with suppress(NoRoom):
+            slot = await store.parts.assign_slot(one, RetryWindows(), asked)
+            await store.parts.release_slot(slot, answered=False)
+        held.append((await store.quotas.load_usage("ada")).held_usd)
+        return slot
+
+    async def finish(slot: GroupSlot | None, score: Score) -> None:
+        assert slot is not None
+        stored = (await store.groups.find([slot.group_id]))[slot.group_id]
+        await store.groups.finish([GroupToStore(stored.merge_scores([score, score]))])
+
+    first, again, last, other, pending = [
+        await send(*said) for said in (("a",), ("a",), ("b",), ("c", "other"), ("a",))
+    ]
+    await finish(last, Score.unscored("judge_failed", "away"))
+    retried = await send("a")  # all of its group is judged again
+    await finish(retried, Score.exact(True))
+    after = await send("b")
+    places = [None if slot is None else (slot.group_id, slot.places) for slot in (again, other, pending, retried)]
+    assert first is not None
+    assert after is not None
+    assert (places, held) == (
+        [(first.group_id, (0,)), None, (first.group_id, (0,)), (first.group_id, (0,))],
+        [0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 0.0],
+    )
+
+
 async def test_pieces_after_their_group_closed_need_room_under_a_hard_quota(store: Store) -> None:
     await store.tasks.put([record(index) for index in range(4)])
     await store.groups.add([group("closed", sender="ada")])
@@ -272,17 +345,38 @@ async def test_pieces_after_their_group_closed_need_room_under_a_hard_quota(stor
 
 async def test_a_key_releases_what_it_reserved_itself(store: Store) -> None:
     same = JudgingDemand("same", "gsm8k", BOUND, needs_room=True)
-    for key in ("ada", "bob"):
-        assert await ask_for(store, THREE, same, key=key) == [True]
-    await store.quotas.release("bob", ["same"])
+    grants = [await store.quotas.admit_judging(demand(THREE, same, key=key)) for key in ("ada", "bob")]
+    await store.quotas.give_back("bob", tuple(grants[1].reserved.values()))
     held = [(await store.quotas.load_usage(key)).held_usd for key in ("ada", "bob")]
     assert held == [1.0, 0.0]
+
+
+async def test_what_is_given_back_is_what_nobody_else_asked_for(store: Store) -> None:
+    """A lease pays for another group again, and has what was moved from it; a repeat keeps what it relies on."""
+    await store.tasks.put([record(index) for index in range(4)])
+    paying, unnamed = await hand_out(store, 2)
+    cap = KeyQuotas(judge_usd_per_day=5.0, hard=True)
+    more = JudgingDemand("larger", "gsm8k", BOUND.times(2), "run", "task_1")
+    shared = JudgingDemand("shared", "gsm8k", BOUND, needs_room=True)
+    asked = demand(cap, answer_to(paying), more, shared)
+    reserved = (await store.quotas.admit_judging(asked)).reserved
+    again = (await store.quotas.admit_judging(demand(cap, shared))).reserved
+    held = [(await store.quotas.load_usage("ada")).held_usd]
+    await store.quotas.give_back("ada", tuple(reserved.values()))
+    held.append((await store.quotas.load_usage("ada")).held_usd)
+    answers = await ask_for(store, cap, answer_to(paying, "other"))
+    assert (list(reserved), again, held, answers, unnamed != paying) == (
+        ["first", "larger", "shared"],
+        {},
+        [4.0, 3.0],
+        [True],
+        True,
+    )
 
 
 async def test_what_is_over_a_quota_is_told(store: Store) -> None:
     with work_for(Caller("ada", frozenset())):
         await store.judge_cache.put(PAID)
-    asked = replace(demand(KeyQuotas(judge_usd_per_day=0.3)), tells_uses=True)
-    (use,) = (await store.quotas.admit_judging(asked)).uses
+    (use,) = (await store.quotas.load_usage("ada")).list_uses(KeyQuotas(judge_usd_per_day=0.3))
     told = use.describe().partition(", until")[0]
     assert (round(use.over, 9), told) == (0.2, "judge_usd_per_day is 0.3: 0.5 used, 0.2 over, 0 free")

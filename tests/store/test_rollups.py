@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, column, event, func, select, table, update
 
 from app.domain.judging import Judgement
+from app.domain.rollups import RollupFilter
 from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
 from app.main.store import Store
@@ -337,3 +339,20 @@ def test_a_rebuild_waits_for_a_replica_that_is_writing(postgres: Postgres) -> No
             return [row.groups for row in await store.views.get_statistics(None, None)]
 
     assert asyncio.run(scenario()) == [2]
+
+
+async def test_steps_are_sampled_evenly_with_the_first_and_the_last(store: Store) -> None:
+    """Of each run apart, and of those that are named alone."""
+    places = [*(("a", step) for step in range(20)), ("b", 7), ("b", 90), ("c", 1)]
+    await store.tasks.put([record(0)])
+    await store.groups.add(
+        [group(f"{run}-{step}", run=run, policy=Policy(model="m", step=step)) for run, step in places]
+    )
+    where = RollupFilter("step", runs=("a", "b"))
+    found = await store.views.sample_steps(where, 5)
+    assert [(one.key.run, one.key.step) for one in found] == [
+        *(("a", step) for step in (0, 4, 8, 12, 16, 19)),
+        ("b", 7),
+        ("b", 90),
+    ]
+    assert await store.views.sample_steps(replace(where, environment="rlaif"), 5) == []

@@ -12,25 +12,12 @@ from app.service.background import TextIndexer
 from app.store import search
 from app.store.search import search_groups, walk_groups
 from tests.support.store_cases import group, record
+from tests.support.tables import read_table
 
-ON_WAYS: list[tuple[GroupFilter, str]] = [
-    (GroupFilter(), "stretch"),
-    (GroupFilter(environment="gsm8k", run="run", outcome="unscored", before=9), "stretch"),
-    (GroupFilter(purpose="eval", task_id="task_1"), "stretch"),
-    (GroupFilter(run="\x00"), "nothing"),
+ON_WAYS = [
+    *read_table(__file__, "ways.yaml", list[tuple[GroupFilter, str]]),
     (GroupFilter(task_ids=("task_1", "\ud800")), "nothing"),
     (GroupFilter(text=parse_text_query("ferry"), task_ids=("task_1",)), "words"),
-    (GroupFilter(task_ids=("task_1",), runs=("run",)), "tasks"),
-    (GroupFilter(runs=("run",)), "runs"),
-    (GroupFilter(runs=("run",), flag="late"), "runs"),
-    (GroupFilter(runs=("run",), run="run"), "stretch"),
-    (GroupFilter(label="hob", flag="late"), "rare"),
-    (GroupFilter(scene="ford"), "rare"),
-    (GroupFilter(flag="late", min_mean=0.5), "tags"),
-    (GroupFilter(model="small"), "tags"),
-    (GroupFilter(model="small", task_id="task_1"), "looks"),
-    (GroupFilter(outcome="scored"), "looks"),
-    (GroupFilter(min_mean=0.5), "looks"),
 ]
 
 

@@ -1,7 +1,6 @@
 """What pages and dashboards read."""
 
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
@@ -13,6 +12,7 @@ from app.main.store import Store
 from app.store import search
 from app.store.views import GroupOutline
 from tests.support.store_cases import START, group, record
+from tests.support.tables import read_table
 
 UNSCORED = Score.unscored("judge_failed")
 
@@ -93,17 +93,7 @@ async def test_a_listing_goes_backwards_in_pages(store: Store) -> None:
     assert pages == [["g4", "g3"], ["g2", "g1"], ["g0"]]
 
 
-NARROWED: list[tuple[GroupFilter, list[str]]] = [
-    (GroupFilter(environment="npc_arena"), ["npc"]),
-    (GroupFilter(run="other"), ["other"]),
-    (GroupFilter(outcome="pending"), ["pending"]),
-    (GroupFilter(outcome="unscored"), ["unscored"]),
-    (GroupFilter(outcome="scored", purpose="train"), ["task", "other", "npc"]),
-    (GroupFilter(purpose="eval"), ["eval"]),
-    (GroupFilter(task_id="task_1"), ["task"]),
-    (GroupFilter(environment="gsm8k", run="run", before=4), ["unscored"]),
-    (GroupFilter(run="nobody"), []),
-]
+NARROWED = read_table(__file__, "narrowed.yaml", list[tuple[GroupFilter, list[str]]])
 
 
 @pytest.mark.dialects
@@ -139,30 +129,7 @@ async def fill_for_finding(store: Store) -> None:
     await store.groups.add([group("judged", [Score.exact(True)] * 2, judgements=(judgement,))])
 
 
-FOUND: list[tuple[GroupFilter, list[str]]] = [
-    (GroupFilter(label="hob"), ["hob"]),
-    (GroupFilter(label="hob", run="run"), []),
-    (GroupFilter(label="nobody"), []),
-    (GroupFilter(model="small"), ["flagged", "plain"]),
-    (GroupFilter(model="sma"), []),
-    (GroupFilter(judge="ann"), ["judged"]),
-    (GroupFilter(flag="low_signal"), ["flagged"]),
-    (GroupFilter(flag="breaks_character"), ["flagged"]),
-    (GroupFilter(flag="truncated"), []),
-    (GroupFilter(flag="lowxsignal"), []),
-    (GroupFilter(reason="judge_failed"), ["failed"]),
-    (GroupFilter(reason="budget"), []),
-    (GroupFilter(min_step=1), ["failed", "flagged"]),
-    (GroupFilter(min_step=1, max_step=1), ["flagged"]),
-    (GroupFilter(max_mean=0.5), ["hob", "flagged"]),
-    (GroupFilter(min_mean=0.6, outcome="scored"), ["judged", "plain"]),
-    (GroupFilter(min_std=0.5), ["flagged"]),
-    (GroupFilter(max_std=0.1), ["judged", "hob", "plain"]),
-    (GroupFilter(since=START + timedelta(days=1)), []),
-    (GroupFilter(until=START), []),
-    (GroupFilter(since=START, until=START + timedelta(days=9), run="other"), ["hob"]),
-    (GroupFilter(after=1, limit=2), ["flagged", "failed"]),
-]
+FOUND = read_table(__file__, "found.yaml", list[tuple[GroupFilter, list[str]]])
 
 
 @pytest.mark.dialects

@@ -1,6 +1,8 @@
 """What stands on a page: its elements, attributes and words."""
 
+import re
 from collections import Counter
+from html import unescape
 from html.parser import HTMLParser
 
 import httpx2
@@ -60,3 +62,9 @@ def page(response: httpx2.Response, status: int = 200) -> Outline:
     outline = Outline(response.text)
     assert outline.open == []
     return outline
+
+
+def find_said(html: str) -> str:
+    """The one thing that a page says."""
+    (said,) = re.findall(r'<p class="says" id="says">([^<]*)</p>', html)
+    return unescape(said)

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
 import httpx
+from fastapi import FastAPI
 from pydantic import BaseModel, SecretStr
 from starlette.testclient import TestClient
 
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest, RetrieverFailed, VerifierFailed
-from app.domain.judging import Case, JudgeRequest, Rubric, RubricCriterion
+from app.domain.judging import Case, Judgement, JudgeRequest, Rubric, RubricCriterion
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Turn
 from app.domain.values import Frozen, Split, digest
-from app.judges.chat_judge import ScriptedJudge
+from app.judges.chat_judge import Script, ScriptedJudge
 from app.judges.panel import ConfiguredPanels
 from app.main.application import create_app
 from app.ports.environment import Datasets, Drafted, Environment, Tools
@@ -308,6 +309,32 @@ def by_number(request: JudgeRequest, count: int) -> Mapping[str, float]:
     return {candidate.id: number_in(candidate.text) for candidate in request.candidates}
 
 
+class PaidJudge(ScriptedJudge):
+    """A call costs `price`, and `most` at most. Without a price nobody can say what it may come to."""
+
+    def __init__(
+        self, script: Script, name: str, price: float | None, most: float | None, tokens: tuple[int, int] = (10, 5)
+    ) -> None:
+        super().__init__(script, name)
+        self._price, self._most, self._tokens = price, most, tokens
+
+    def compute_most(self, input_tokens: int) -> float | None:
+        return self._most
+
+    @property
+    def longest_answer(self) -> int:
+        return 0
+
+    async def judge(self, request: JudgeRequest) -> Judgement:
+        """Takes a moment, in which others may ask as well."""
+        await asyncio.sleep(0.01)
+        made = await super().judge(request)
+        taken, given = self._tokens
+        return made.model_copy(
+            update={"calls": 1, "cost_usd": self._price, "input_tokens": taken, "output_tokens": given}
+        )
+
+
 def critic(request: JudgeRequest, count: int) -> Mapping[str, float] | str:
     """Fails before silence."""
     if any(candidate.text == "silence" for candidate in request.candidates):
@@ -361,6 +388,20 @@ def serve_here(settings: Settings, *kinds: type[Environment], **parts: Any) -> I
 
 
 @contextlib.asynccontextmanager
+async def started(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the application in this process, once it is ready."""
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=READ_SECONDS) as client,
+    ):
+        async with asyncio.timeout(WAIT):
+            while (await client.get("/readyz")).status_code != 200:  # noqa: ASYNC110  # HTTP wakes nobody
+                await asyncio.sleep(0.005)
+        yield client
+
+
+@contextlib.asynccontextmanager
 async def gateway(
     world: World,
     database: Path | str,
@@ -380,16 +421,9 @@ async def gateway(
         retriever=retriever or (world if rag is None or rag.retriever == "worlds" else None),
         clock=world.now,
     )
-    transport = httpx.ASGITransport(app)
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=READ_SECONDS) as client,
-    ):
+    async with started(app) as client:
         if api_key is not None:
             client.headers["Authorization"] = f"Bearer {api_key}"
-        async with asyncio.timeout(WAIT):
-            while (await client.get("/readyz")).status_code != 200:  # noqa: ASYNC110  # HTTP wakes nobody
-                await asyncio.sleep(0.005)
         yield client
 
 

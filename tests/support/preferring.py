@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from tests.support.chat_server import Received, Reply
-from tests.support.shown_prompts import shown_to
+from tests.support.shown_prompts import ShownPrompt, shown_to
 
 FEWER = "Prefer the reply that says it in fewer words."
 MORE = "Prefer the reply that says it in more words."
@@ -35,15 +35,26 @@ def preferring(number: int, received: Received) -> Reply:
     return said(json.dumps({"claims": [], "defects": [], "scores": scores, "ranking": tiers, "notes": notes}), received)
 
 
+def write_verdict(shown: ShownPrompt, marks: Mapping[str, float]) -> str:
+    """Under each criterion, and in the ranking, a reply has its mark."""
+    tiers = [[name for name in marks if marks[name] == mark] for mark in sorted({*marks.values()}, reverse=True)]
+    scores = {criterion: marks for criterion in shown.criteria}
+    return json.dumps({"claims": [], "defects": [], "scores": scores, "ranking": tiers, "notes": {}})
+
+
 def said(text: str, received: Received | None = None) -> Reply:
-    """A chat completion. Of a request, with as many tokens as its prompt may have: one count of all prompts would be
-    that of a server which cuts them."""
+    """Of a request, with as many tokens as its prompt may have: one count of all prompts would be that of a server
+    which cuts them."""
+    return complete(text, 100 if received is None else count_tokens(received), 20)
+
+
+def complete(text: str, prompt_tokens: int, completion_tokens: int, seconds: float = 0.0) -> Reply:
     message: Mapping[str, object] = {"role": "assistant", "content": text}
     body = {
         "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 100 if received is None else count_tokens(received), "completion_tokens": 20},
+        "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens},
     }
-    return Reply(json.dumps(body).encode())
+    return Reply(json.dumps(body).encode(), seconds=seconds)
 
 
 def count_tokens(received: Received) -> int:

@@ -10,9 +10,7 @@ import yaml
 from fastapi import FastAPI
 from pydantic import JsonValue, TypeAdapter
 
-from app.domain.access import KeyBounds
 from app.domain.groups import (
-    CriterionMean,
     FoundGroups,
     Group,
     GroupDetail,
@@ -20,8 +18,6 @@ from app.domain.groups import (
     GroupSummary,
     Rollout,
     Scoring,
-    StatisticsBreakdown,
-    StatisticsRow,
     StoredScores,
     TaskPrompt,
     TaskRecord,
@@ -42,44 +38,12 @@ from tests.support.sample_texts import HOSTILE, HOSTILE_JSON, SHEET
 
 Word = str | None
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+LATER = NOON + timedelta(days=9)
 
 _SAMPLES: dict[str, Any] = yaml.load(
     Path(__file__).with_name("sample_views.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
 )
 JUDGES = TypeAdapter(tuple[JudgeEntry, ...]).validate_python(_SAMPLES["judges"])
-ORDERS = tuple(map(ToolSpec.model_validate, _SAMPLES["tools"]))
-
-
-def calling(name: str, arguments: str | dict[str, JsonValue]) -> Message:
-    return Message(role="assistant", tool_calls=(ToolCall(function=FunctionCall(name=name, arguments=arguments)),))
-
-
-PROMPT = TaskPrompt(
-    messages=(
-        Message(role="system", content="You work for the user."),
-        Message(role="user", content="The blue cup of order 1204 came broken. Please refund it."),
-    ),
-    tools=ORDERS,
-)
-FOUND = '{"order": {"number": 1204, "items": [{"name": "blue cup", "price": "14.90"}, {"name": "tray"}]}}'
-RIGHT = (
-    calling("find_order", {"number": 1204}),
-    Message(role="tool", name="find_order", content=FOUND),
-    calling("refund", '{"number": 1204, "items": ["blue cup"], "reason": "broken"}'),
-    Message(role="tool", name="refund", content='{"refunded": "14.90"}'),
-    Message(role="assistant", content="Done: 14.90 go back to your card."),
-)
-GUESSED = (
-    calling("refund", {"number": "1204", "items": ["cup"], "reason": "It came broken. " * 100}),
-    Message(role="tool", name="refund", content='{"error": "refund: \'number\' does not fit its schema"}'),
-    Message(role="assistant", content="It is refunded."),
-)
-ROLLOUTS = (
-    (Completion(messages=GUESSED), Score.exact(False, rationale="the state at the end is not what was asked for")),
-    (Completion(messages=RIGHT), Score.exact(True, rationale="done as asked")),
-    (Completion(messages=(calling("refund", '{"number": NaN}'),)), Score.exact(False)),
-)
-"""What an agent might do with two tools: once by guessing, once right, once in no way that can be read."""
 
 
 def group_of(
@@ -115,6 +79,17 @@ def group_of(
     )
 
 
+def stored_group(number: int, name: str) -> GroupDetail:
+    """One of sample_views.yaml."""
+    stored = dict(_SAMPLES["groups"][name])
+    prompt = TaskPrompt.model_validate(stored.pop("prompt"))
+    return group_of(number, stored.pop("environment"), prompt, _read_rollouts(stored.pop("rollouts")), **stored)
+
+
+def _read_rollouts(stored: Sequence[Mapping[str, Any]]) -> list[tuple[Completion, Score]]:
+    return [(Completion.model_validate(one["completion"]), Score.model_validate(one["score"])) for one in stored]
+
+
 def npc_group(number: int) -> GroupDetail:
     prompt = TaskPrompt(
         messages=(
@@ -126,9 +101,7 @@ def npc_group(number: int) -> GroupDetail:
         metadata={"character": "mirela_voss", "scene": "sea_wall", "passages": [{"id": "event_12", "source": "world"}]},
     )
     stored = _SAMPLES["npc"]
-    rollouts = [
-        (Completion.model_validate(one["completion"]), Score.model_validate(one["score"])) for one in stored["rollouts"]
-    ]
+    rollouts = _read_rollouts(stored["rollouts"])
     asked = "You compare replies of a non-player character to one line of a player. " * 80
     first = Judgement.model_validate({**stored["judgement"], "prompt": asked})
     second = first.model_copy(
@@ -185,14 +158,7 @@ def rescored_group(number: int) -> GroupDetail:
 
 
 def gsm8k_group(number: int) -> GroupDetail:
-    question = "Natalia sold clips to 48 friends in April, and half as many in May. How many did she sell altogether?"
-    prompt = TaskPrompt(messages=(Message(role="user", content=question),))
-    texts = ["48 / 2 = 24 and 48 + 24 = 72. #### 72", "48 + 48 = 96. #### 96", "#### 72", "I think it is 72"]
-    rollouts = [
-        (Completion(text=text, finish_reason="stop"), Score.exact("#### 72" in text, rationale="final answer"))
-        for text in texts
-    ]
-    return group_of(number, "gsm8k", prompt, rollouts, run="sums")
+    return stored_group(number, "gsm8k")
 
 
 def hostile_group(number: int) -> GroupDetail:
@@ -248,23 +214,8 @@ def hostile_group(number: int) -> GroupDetail:
     return scored_again(detail, HOSTILE, (1.0, 0.5, 0.25, None))
 
 
-def agent_group(number: int) -> GroupDetail:
-    return group_of(number, "tool_agent", PROMPT, ROLLOUTS)
-
-
 def pending_group(number: int) -> GroupDetail:
-    prompt = TaskPrompt(messages=(Message(role="user", content="Which of the two would you rather read?"),))
-    rollouts = [(Completion(text=text), Score.pending()) for text in ("this", "that")]
-    return group_of(number, "rlaif", prompt, rollouts, run=None, outcome="pending")
-
-
-def unscored_group(number: int) -> GroupDetail:
-    prompt = TaskPrompt(messages=(Message(role="user", content="Book a table for two at eight."),))
-    rollouts = [
-        (Completion(text="done"), Score.unscored("budget")),
-        (Completion(text="Booked."), Score.unscored("judge_failed")),
-    ]
-    return group_of(number, "rlaif", prompt, rollouts, outcome="unscored", flags=("late", "scoring_changed"))
+    return stored_group(number, "pending")
 
 
 def sample_groups() -> list[GroupDetail]:
@@ -272,10 +223,10 @@ def sample_groups() -> list[GroupDetail]:
         npc_group(1),
         gsm8k_group(2),
         pending_group(3),
-        unscored_group(4),
+        stored_group(4, "unscored"),
         hostile_group(5),
         rescored_group(6),
-        agent_group(7),
+        stored_group(7, "agent"),
     ]
 
 
@@ -331,26 +282,6 @@ class MemoryViews(GroupViews):
     async def count_uncounted(self) -> int:
         return self.uncounted
 
-    async def get_statistics(
-        self,
-        environment: Word,
-        run: Word,
-        *,
-        by: StatisticsBreakdown | None = None,
-        judge: Word = None,
-        bounds: KeyBounds = KeyBounds(),  # noqa: B008  # frozen
-    ) -> list[StatisticsRow]:
-        counts = {"groups": 1200, "low_signal": 300, "scored": 9300, "unscored": 3, "pending": 0}
-        means = {"mean_reward": 0.53, "mean_absolute": 0.57}
-        place = {"environment": "npc_arena", "run": "night-watch", "step": 121, **means}
-        who = {"label": "hob<b>" if by == "label" else None, "judge": "ann" if by == "judge" else None}
-        told = (("in_character", 0.58, 9300), ("voice", 0.24, 9120))
-        criteria = tuple(CriterionMean(name=name, mean=mean, count=count) for name, mean, count in told)
-        row = StatisticsRow.model_validate({**place, **who, **counts, "criteria": criteria})
-        changed = {"environment": "gsm8k", "run": None, "step": None, "unscored": 0, "criteria": ()}
-        other = row.model_copy(update=changed)
-        return [each for each in (row, other) if environment in (None, each.environment) and run in (None, each.run)]
-
     async def find_outlines(self, where: GroupFilter) -> FoundOutlines:
         found = await self.find_groups(where)
         outlines = (
@@ -369,7 +300,9 @@ ENVIRONMENTS = ("gsm8k", "npc_arena", "rlaif")
 
 def viewer_app(details: Sequence[GroupDetail], *, find_rubric: FindRubric = find_no_rubric) -> FastAPI:
     app, views = FastAPI(docs_url=None, redoc_url=None), MemoryViews(details)
-    app.include_router(create_viewer_router(views, ENVIRONMENTS, lambda: JUDGES, find_rubric=find_rubric))
+    app.include_router(
+        create_viewer_router(views, ENVIRONMENTS, lambda: JUDGES, find_rubric=find_rubric, clock=lambda: LATER)
+    )
     install_docs(app)
     install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True)))
     return app

@@ -40,7 +40,7 @@ def list_pages(url: str) -> Iterator[tuple[str, str]]:
         ("run", "/view/runs/demo"),
         ("characters", "/view/characters"),
         ("character", "/view/characters/hob_tarrant"),
-        ("statistics", "/view/stats"),
+        ("compare", "/view/compare?first=demo"),
         ("worlds", "/view/worlds"),
         ("world", "/view/worlds/reedgate"),
         ("judges", "/view/judges"),

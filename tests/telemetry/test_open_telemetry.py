@@ -18,6 +18,9 @@ from app.telemetry.open_telemetry import LONGEST_VALUE, OpenTelemetryTracer
 from tests.support.chat_server import Reply, serving
 from tests.support.collector import Collector, collecting
 from tests.support.judge_cases import GOOD, REQUEST, completion, config, failure, first
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "open_telemetry.yaml", tuple[tuple[dict[str, str], bool], ...])
 
 UNSAMPLED = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
 
@@ -150,16 +153,7 @@ def test_what_several_asked_for_is_kept_when_one_of_them_is(
     assert (sorted(span.name for span in collector.spans), links) == (kept, requests)
 
 
-@pytest.mark.parametrize(
-    ("variables", "wanted"),
-    [
-        ({}, False),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}, True),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4318/v1/traces"}, True),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", "OTEL_SDK_DISABLED": "TRUE"}, False),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", "OTEL_TRACES_EXPORTER": "none"}, False),
-    ],
-)
+@pytest.mark.parametrize(("variables", "wanted"), TABLE)
 def test_the_standard_variables_switch_traces_on(
     variables: dict[str, str], wanted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

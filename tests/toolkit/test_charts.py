@@ -26,6 +26,29 @@ def test_scales_have_round_steps(span: float, step: float) -> None:
     assert find_round_step(span) == pytest.approx(step)
 
 
+@pytest.mark.parametrize(
+    ("scale", "labels"),
+    [
+        (Scale(0.0, 1.0), ["0.00", "0.25", "0.50", "0.75", "1.00"]),
+        (Scale(-0.3, 0.3), ["−0.20", "0.00", "0.20"]),
+        (Scale(-0.04, 0.04), ["−0.04", "−0.02", "0.00", "0.02", "0.04"]),
+        (Scale(0.0, 0.01), ["0.0000", "0.0025", "0.0050", "0.0075", "0.0100"]),
+        (Scale(-3.0, 3.0), ["−2.00", "0.00", "2.00"]),
+    ],
+)
+def test_ticks_are_round(scale: Scale, labels: list[str]) -> None:
+    assert [label for _, label in scale.ticks] == labels
+
+
+def test_steps_along_a_chart_are_round_and_whole() -> None:
+    charts = [draw_curves([Curve("a", [CurvePoint(0, 0.0), CurvePoint(last, 0.0)])], FORM) for last in (3, 12, 100)]
+    assert [(chart.is_zero, [label for _, label in chart.x_ticks]) for chart in charts if chart is not None] == [
+        (True, ["0", "1", "2", "3"]),
+        (True, ["0", "5", "10"]),
+        (True, ["0", "20", "40", "60", "80", "100"]),
+    ]
+
+
 def test_a_curve_lies_where_its_values_are() -> None:
     points = [CurvePoint(0, 0.0), CurvePoint(1, 0.5, 0.25, 0.75), CurvePoint(2, 1.0)]
     chart = draw_curves([Curve("a", points)], FORM)

@@ -35,26 +35,7 @@ CONSTANT: Final = HEAD - 1
 """The dimension that is the same for all tokens."""
 THETA: Final = 100.0
 SHARPNESS: Final = 6.0
-TEMPLATE: Final = (
-    "{%- set text = messages | map(attribute='content') | join(' ') -%}"
-    # The words at the ends of a long prompt, which `judges check` wants to hear first.
-    "{%- if 'word to remember' in text -%}{%- set told = text.split('word to remember is ') -%}"
-    "{%- set words = told[1].split('.')[0] + ' ' + told[2].split('.')[0] -%}"
-    "judge: {{ words }}<end>{{ ' ' * (WINDOW - 1 - (words | length)) }}{%- else -%}"
-    "{%- set listed = text.split('\nCANDIDATES\n')[-1].split('\n') -%}"
-    "{%- set ns = namespace(longest=0, count=1, verdicts='', order=[]) -%}"
-    "{%- for one in listed if one[1:4] == ': \"' -%}{%- set size = one | length -%}"
-    "{%- set ns.order = ns.order + [[size, one[0]]] -%}"
-    "{%- set ns.longest = [ns.longest, size] | max -%}{%- endfor -%}"
-    "{%- for size, name in ns.order -%}"
-    "{%- set ns.count = ns.count + 2 * (name | length) + 2 -%}"
-    "{%- set ns.verdicts = ns.verdicts + name + (HIGH if size == ns.longest else LOW) "
-    "+ (MORE if not loop.last else RANKING) -%}{%- endfor -%}"
-    "judge: {{ OPENING }}{{ ns.verdicts }}"
-    "{%- for size, name in ns.order | sort(reverse=true) -%}"
-    "{{ name }}{{ NEXT if not loop.last else CLOSING }}{%- endfor -%}"
-    "<end>{{ ' ' * (WINDOW - 1 - ns.count) }}{%- endif -%}"
-)
+TEMPLATE: Final = Path(__file__).with_name("judge_template.jinja")
 
 
 def write_judge_model(folder: Path, criteria: Sequence[str]) -> Path:
@@ -67,7 +48,7 @@ def write_judge_model(folder: Path, criteria: Sequence[str]) -> Path:
     known = {"HIGH": high, "LOW": low, "MORE": more, "RANKING": ranking, "OPENING": opening}
     known |= {"NEXT": following, "CLOSING": closing}
     settings = "".join(f"{{%- set {name} = {json.dumps(text)} -%}}" for name, text in known.items())
-    template = f"{settings}{{%- set WINDOW = {WINDOW} -%}}{TEMPLATE}"
+    template = f"{settings}{{%- set WINDOW = {WINDOW} -%}}{TEMPLATE.read_text(encoding='utf-8')}"
     _update(folder / "tokenizer.json", {"added_tokens": _describe_tokens([END, *pieces])})
     _update(folder / "tokenizer_config.json", {"chat_template": template, "eos_token": END, "pad_token": END})
     _update(folder / "config.json", _build_config(END_ID + 1 + len(pieces)))

@@ -14,7 +14,6 @@ import pyarrow.parquet as parquet
 import pytest
 from typer.testing import CliRunner
 
-from app.cli.demo import LINES
 from app.cli.main import cli
 from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as serving_policy
@@ -26,6 +25,17 @@ pytestmark = [pytest.mark.xdist_group("npc_report"), pytest.mark.slow]
 PAGE = (ROOT / "docs" / "npc_finetuning_report.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 EXPORTS = re.findall(r"^atropos-envs export (\w+\.\w+) (.*)$", "".join(BLOCKS), re.MULTILINE)
+LADDER = (
+    "As an AI language model, I do not have personal experiences, but I would be happy to help you with that!",
+    "I hear you. Ask me something plainer and I may answer it.",
+    "That is not a thing I speak of with people I have only just met.",
+    "Perhaps. Perhaps not. What is it to you?",
+    'You ask about "{line}" as if I had all day. Sit down, then, and be brief.',
+    "So you want to know about that. I have lived here long enough to have an opinion, and it is not a kind one.",
+    "Careful with such questions around here. Walls listen, and so do I. Tell me first why you ask.",
+    "I will tell you what I have seen with my own eyes and not a word more.",
+)
+"""From a poor reply to good ones."""
 GATEWAY, POLICY = "http://127.0.0.1:8000", "http://127.0.0.1:9001/v1"
 FAILS = "# exits with 1"
 PLAIN = re.compile(r"(?:atropos-envs [^$<>|&;\n]*\n)+")
@@ -66,9 +76,7 @@ class Place:
 
 def answers(received: Received, place: int) -> Speech:
     """Some of it better than the rest, whoever is asked for."""
-    said = LINES["anywhere"]
-    ladder = (said.poor[0], *said.plain, *said.good)
-    return Speech(ladder[place % len(ladder)].format(line=received.messages[-1]["content"][:60], words="that"))
+    return Speech(LADDER[place % len(LADDER)].format(line=received.messages[-1]["content"][:60]))
 
 
 def by_any_name(number: int, received: Received) -> Reply:

@@ -16,6 +16,9 @@ from app.main.components import build_retriever
 from app.settings import RagSettings, Settings
 from tests.support.serving import ROOT, Served, free_port, serving
 from tests.support.shell_blocks import list_blocks
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "retrieval.yaml", tuple[tuple[str, str], ...])
 
 PAGE = (ROOT / "docs" / "retrieval.md").read_text(encoding="utf-8")
 PATIENT = {"ATROPOS_ENVS_RAG__DEADLINE_SECONDS": "30"}
@@ -85,18 +88,7 @@ def test_a_package_brings_a_class(tmp_path: Path) -> None:
 BROUGHT = {"raises": "def made():\n    raise OSError('no archive')\n", "gives": "made = dict\n", "lacks": ""}
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("absent", "rag.retriever is 'absent': no installed package brings it (brought: gives, lacks, raises)"),
-        ("raises", "rag.retriever is 'raises', which broke: OSError: no archive"),
-        ("gives", "rag.retriever is 'gives', which is no retriever: it has no method retrieve"),
-        (
-            "lacks",
-            "rag.retriever is 'lacks', which broke: AttributeError: module 'brought_lacks' has no attribute 'made'",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "words"), TABLE)
 def test_a_package_that_brings_nothing_of_use_stops_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
 ) -> None:

@@ -15,6 +15,7 @@ from app.characters.cards.fields import ImportNotes, ImportReport, JsonFields, K
 from app.characters.cards.formats import MOST_ENTRIES, Version, find_book, list_book_entries
 from app.characters.lorebooks import MOST_PATTERNS, SLASHED_KEY, compile_key
 from app.domain.errors import TooLarge
+from app.domain.faults import explain_faults
 from app.domain.worlds import Lorebook, LoreEntry, SecondaryLogic
 
 # Macros: `{{char}}` and `{{user}}` are replaced, random ones are left unchanged
@@ -216,8 +217,7 @@ class _EntryReader:
         try:
             return LoreEntry.model_validate({"id": self._choose_id(entry, number), **values})
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            self._notes.add_dropped(entry.path, f"{first['loc'][0]}: {first['msg']}")
+            self._notes.add_dropped(entry.path, explain_faults(error, LoreEntry)[0].sentence)
             return None
 
     def _choose_id(self, entry: JsonFields, number: int) -> str:

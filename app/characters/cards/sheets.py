@@ -42,6 +42,7 @@ from app.characters.cards.lorebooks import (
 from app.characters.loading import MAX_FILE_BYTES, dump_yaml, parse_model
 from app.characters.schema import SCHEMA_VERSION, CharacterSheet
 from app.domain.errors import InvalidRequest, TooLarge
+from app.domain.faults import explain_faults
 from app.domain.worlds import Lorebook
 
 # Example dialogue: blocks that begin with <START>, lines that begin with the speaker
@@ -171,7 +172,7 @@ def _validate_mending(parts: dict[str, object], fields: JsonFields, notes: Impor
         try:
             return CharacterSheet.model_validate(parts)
         except ValidationError as error:
-            faults = error.errors(include_url=False, include_input=False)
+            faults = error.errors(include_url=False)
         # from the back, so that places in lists stay where they are
         mended = [_mend_part(parts, fault["loc"], fault, fields, notes) for fault in reversed(faults)]
         if not all(mended):
@@ -195,7 +196,7 @@ def _mend_part(
         return True
     if not at or ".".join(map(str, at)) == "identity.name" or (at[:1] == ("meta",) and source is None):
         return False
-    notes.add_dropped(fields.build_path(str(field)), " ".join(fault["msg"].split())[:200])
+    notes.add_dropped(fields.build_path(str(field)), explain_faults([fault])[0].words[:200])
     return _remove(inside, at[-1])
 
 
@@ -224,17 +225,17 @@ def _remove(inside: object, step: int | str) -> bool:
 
 def _explain_refusal(fields: JsonFields, fault: ErrorDetails) -> InvalidRequest:
     field = _SOURCES.get(".".join(str(step) for step in fault["loc"][:2]))
-    reason = " ".join(fault["msg"].split())
+    explained = explain_faults([fault])[0]
     if field is None:
-        return InvalidRequest(f"{'.'.join(map(str, fault['loc']))}: {reason}")
-    return build_refusal(fields.build_path(field), reason)
+        return InvalidRequest(explained.sentence)
+    return build_refusal(fields.build_path(field), explained.words)
 
 
-def build_slug(name: str) -> str:
-    """A file-safe id from any name."""
+def build_slug(name: str, otherwise: str = "character") -> str:
+    """A file-safe id from any name. One without letters of ASCII and digits begins with `otherwise`."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().casefold()
     slug = re.sub(r"[^a-z0-9]+", "_", plain).strip("_")[:48].strip("_")
-    return slug or f"character_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    return slug or f"{otherwise}_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
 def _find_char_name(fields: JsonFields) -> str:
@@ -559,9 +560,8 @@ def _find_native_sheet(card: ParsedCard, notes: ImportNotes) -> tuple[CharacterS
     except InvalidRequest as error:
         notes.add_dropped(extensions.build_path(NATIVE), f"the original card is invalid: {error.detail}"[:200])
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join([extensions.build_path(NATIVE), *map(str, first["loc"])])
-        notes.add_dropped(field, " ".join(first["msg"].split()))
+        first = explain_faults(error, CharacterSheet)[0]
+        notes.add_dropped(".".join(filter(None, (extensions.build_path(NATIVE), first.dotted))), first.words)
     return None
 
 

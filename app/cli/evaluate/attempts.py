@@ -20,9 +20,10 @@ from pydantic import AwareDatetime, JsonValue, ValidationError
 from app.cli.campaigns import Campaign, PlanFile, sum_judgement_usd, write_document
 from app.cli.policies import PolicyPrices
 from app.domain.errors import Gone, InvalidRequest, UserError
+from app.domain.faults import explain_faults
 from app.domain.groups import Group
 from app.domain.parts import GroupPart
-from app.domain.runs import Policy, Run
+from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
 from app.domain.values import FiniteNumber, Frozen, Split, digest
@@ -31,7 +32,6 @@ from app.http.api.models import EnvironmentInfo, JudgeInfo
 from app.inference.policies import SamplingParameters, TurnTokens
 from app.inference.wire import Usage
 from app.service.requests import HandedOutTask, compute_part_group_id
-from app.service.runs import RunSettings
 from app.terminal.client import GatewayClient
 from app.terminal.files import write_file
 
@@ -79,8 +79,8 @@ def read_evaluation(path: Path) -> Evaluation:
     except FileNotFoundError as error:
         raise UserError(f"{folder} is not an evaluation folder: {Path(str(error.filename)).name} is missing") from error
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise UserError(f"{folder} holds an evaluation of another version: {first['msg']}") from error
+        fault = explain_faults(error)[0]
+        raise UserError(f"{folder} holds an evaluation of another version: {fault.sentence}") from error
     return Evaluation(
         setup=report.setup, attempts=attempts, judging_usd=report.cost.judging_usd, finished_at=report.finished_at
     )
@@ -334,12 +334,6 @@ class EvaluationContext:
     tasks: tuple[HandedOutTask, ...]
     since: datetime | None
     """When the run started, which fixes retrieved contexts and characters; None for a dry run."""
-
-
-async def ensure_run(gateway: GatewayClient, spec: EvaluationSpec) -> tuple[Run, bool]:
-    """Gets or creates the run, whose seed fixes the order of tasks. Whether it was there before."""
-    before = await gateway.fetch_run(spec.run)
-    return before or await gateway.put_run(spec.run, RunSettings(seed=spec.seed)), before is not None
 
 
 async def fetch_tasks(

@@ -38,7 +38,6 @@ from app.cli.evaluate.attempts import (
     append_tokens,
     build_attempts,
     build_evaluation_setup,
-    ensure_run,
     fetch_tasks,
     load_ledger,
     open_plan_file,
@@ -66,6 +65,7 @@ from app.inference.policies import ChatEpisode, InferenceServer, build_turns
 from app.inference.tokens import LocalTokenizer
 from app.inference.wire import Usage
 from app.service.requests import HandedOutTask
+from app.service.runs import RunSettings
 from app.terminal.client import AnsweredTask, GatewayClient, Retrier, describe_url
 from app.terminal.consoles import GoOn, Standing, show_progress
 
@@ -249,9 +249,17 @@ class EvaluationSession:
         before = file.read()
         async with self.ends.open_clients(self.concurrency) as (gateway, policy):
             server = InferenceServer(policy, self.spec.model, self.spec.sampling)
-            run, is_known = await ensure_run(gateway, self.spec)
-            context = await self._inspect_gateway(gateway, server, run)
+            known = await gateway.fetch_run(self.spec.run)
+            context = await self._inspect_gateway(gateway, server, known)
+            seeded = None
+            if known is None:  # made when the policy has answered, so that a wrong URL leaves no empty run
+                if not self._agree([TaskProgress(place) for place in range(len(context.tasks))], context):
+                    return CampaignOutcome(None, stopped=True)
+                seeded = await self._accepts_seeds(server)
             server = await self._request_tokens(server)
+            if known is None:
+                run = await gateway.put_run(self.spec.run, RunSettings(seed=self.spec.seed))
+                context = await self._inspect_gateway(gateway, server, run)
             options = self.spec.build_options(context.environment, len(context.tasks))
             task_ids = tuple(task.task_id for task in context.tasks)
             plan = EvaluationPlan(options=options, task_ids=task_ids, began_at=datetime.now(UTC))
@@ -259,14 +267,14 @@ class EvaluationSession:
             costs = bool(estimate_evaluation_judging(context.environment, context.judges, ()))
 
             async def load(one: EvaluationPlan) -> EvaluationLedger:
-                if one.options.run == self.spec.run and not is_known:  # it holds nothing
+                if one.options.run == self.spec.run and known is None:  # it holds nothing
                     return EvaluationLedger.begin(one)
                 return await load_ledger(campaign, one, self.concurrency, judges_cost=costs)
 
             with file.hold():
                 ledger = await resume(file.path, before, plan, load)
                 require_same_tasks(ledger.plan.task_ids, context.tasks, str(self.ends.out))
-                return await self._evaluate(campaign, ledger, context, server)
+                return await self._evaluate(campaign, ledger, context, server, seeded)
 
     def _begin(self, gateway: GatewayClient, plan: EvaluationPlan) -> Campaign:
         return Campaign(
@@ -290,25 +298,37 @@ class EvaluationSession:
         return CampaignOutcome(None)
 
     async def _evaluate(
-        self, campaign: Campaign, ledger: EvaluationLedger, context: EvaluationContext, server: InferenceServer
+        self,
+        campaign: Campaign,
+        ledger: EvaluationLedger,
+        context: EvaluationContext,
+        server: InferenceServer,
+        seeded: bool | None,
     ) -> CampaignOutcome[EvaluationReport]:
+        """`seeded`: whether the policy takes seeds; None where nobody was asked about the cost yet either."""
         if not ledger.list_open():
             return CampaignOutcome(self._write_report(ledger, context))
-        estimate = self._estimate_remaining(ledger.items, context)
-        self._print_estimate(context, estimate)
-        if not self.go_on(estimate.most_usd):
-            return CampaignOutcome(None, stopped=True)
+        if seeded is None:
+            if not self._agree(ledger.items, context):
+                return CampaignOutcome(None, stopped=True)
+            seeded = await self._accepts_seeds(server)
         open_plan_file(self.ends.out).write(ledger.plan)
         work = _EvaluationWork(
             tasks=context.tasks,
             concurrency=self.concurrency,
-            seeded=await self._accepts_seeds(server, campaign.patience),
-            judges_cost=bool(estimate.judging),
+            seeded=seeded,
+            judges_cost=bool(self._estimate_remaining(ledger.items, context).judging),
             tokens=self._build_recorder(),
         )
         return await conclude(
             self._run_with_progress(work, campaign, ledger, server), lambda: self._write_report(ledger, context)
         )
+
+    def _agree(self, items: Sequence[TaskProgress], context: EvaluationContext) -> bool:
+        """Prints what the rest of these tasks costs. Whether somebody goes on."""
+        estimate = self._estimate_remaining(items, context)
+        self._print_estimate(context, estimate)
+        return self.go_on(estimate.most_usd)
 
     async def _inspect_gateway(
         self, gateway: GatewayClient, server: InferenceServer, run: Run | None
@@ -372,10 +392,10 @@ class EvaluationSession:
             check=TokenCheck.begin(self.tokenizer, checks=self.tokens.checks),
         )
 
-    async def _accepts_seeds(self, server: InferenceServer, patience: Retrier) -> bool:
+    async def _accepts_seeds(self, server: InferenceServer) -> bool:
         """Requests one token with a seed. RequestRefused when the server refuses it without a seed too."""
         shortest = replace(server, sampling=self.spec.sampling.shortest)
-        hello = (Message(role="user", content="Hello."),)
+        hello, patience = (Message(role="user", content="Hello."),), Retrier(ends_after=self.patience_seconds)
         try:
             seed = derive_seed(self.spec.seed, 0, 0, 0)
             await patience.retry_until_answered(POLICY, lambda: shortest.ask(hello, seed=seed))

@@ -86,6 +86,15 @@ def process(
         int, typer.Option(min=1, max=1024, help="Tasks per gateway request.", rich_help_panel=TASKS)
     ] = 16,
     concurrency: Concurrency = 32,
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            show_default="for ever",
+            help="Seconds to keep retrying a policy server or gateway that is down or busy.",
+            rich_help_panel=SAMPLING,
+        ),
+    ] = None,
     lease_seconds: Annotated[
         float, typer.Option(min=1, max=86_400, help="Lease duration of a task, in seconds.", rich_help_panel=TASKS)
     ] = 600.0,
@@ -148,6 +157,7 @@ def process(
             ),
             sampling=SamplingParameters(temperature, max_tokens, top_p),
             concurrency=concurrency,
+            patience_seconds=patience,
             prices=PolicyPrices(input_price, output_price),
             tokenizer=None if tokenizer is None else LocalTokenizer.read(tokenizer),
             checks_tokens=check_tokens,

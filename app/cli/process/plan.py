@@ -15,6 +15,7 @@ from pydantic import JsonValue, ValidationError
 from app.cli.policies import PolicyPrices
 from app.cli.process.atropos import GroupLine
 from app.domain.errors import UserError
+from app.domain.faults import explain_faults
 from app.domain.values import Frozen, Split
 from app.inference.wire import Usage
 from app.service.requests import MixMember
@@ -81,8 +82,8 @@ def _parse_member(option: str, name: str, weight: str, split: Split, params: dic
     try:
         return MixMember.model_validate({"env": name, "weight": number, "split": split, "params": params})
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise UserError(f"{option} {name}: {first['loc'][0]}: {first['msg']}") from error
+        fault = explain_faults(error, MixMember)[0]
+        raise UserError(f"{option} {name}: {fault.dotted}: {fault.words}") from error
 
 
 # The output of groups to a file; that to a trainer is an `AtroposOutput`.

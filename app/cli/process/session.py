@@ -361,6 +361,8 @@ class ProcessSession:
     ends: TrainerEndpoints
     sampling: SamplingParameters
     concurrency: int
+    patience_seconds: float | None
+    """None: for ever. A trainer that has not started yet is always waited for."""
     prices: PolicyPrices
     tokenizer: LocalTokenizer | None
     checks_tokens: bool
@@ -385,7 +387,8 @@ class ProcessSession:
                 self.stores_tokens,
                 TokenCheck.begin(self.tokenizer, checks=self.checks_tokens),
             )
-            async with self._open_output(journal, campaign.patience, server) as output:
+            until_started = Retrier(waiting=campaign.patience.waiting)
+            async with self._open_output(journal, until_started, server) as output:
                 processing = _ProcessRunner(self.plan, campaign, sampler, output, journal, meter)
                 try:
                     return await self._run_with_progress(processing, campaign, journal.ledger, meter)
@@ -404,7 +407,7 @@ class ProcessSession:
     def _begin(self, gateway: GatewayClient) -> Campaign:
         return Campaign(
             gateway=gateway,
-            patience=Retrier(),
+            patience=Retrier(ends_after=self.patience_seconds),
             run=self.plan.setup.run,
             unit="groups",
             most_in_a_row=_MOST_IN_A_ROW,

@@ -21,6 +21,7 @@ from app.characters.scenes import Scene, SceneEvent, SceneSet
 from app.characters.schema import CharacterSheet, Text
 from app.characters.sheet_checks import parse_findable
 from app.domain.errors import InvalidRequest
+from app.domain.faults import build_refusal
 from app.domain.judging import GateFacts, SpokenLine
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Passage, Turn
@@ -200,8 +201,7 @@ def _validate_part(model: type[PartT], value: Mapping[str, FiniteJson], name: st
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise InvalidRequest(first["msg"], field=".".join([name, *map(str, first["loc"])])) from None
+        raise build_refusal(error, model, *name.split(".")) from None
 
 
 # Editions.

@@ -48,6 +48,7 @@ from app.characters.loading import list_yaml_files, parse_model, read_text
 from app.characters.lorebooks import count_words, mentions, normalise_spelling, split_words
 from app.characters.scenes import PlayerTurn, Scene, SceneEvent, SceneKind, SceneSet, WithheldEvent
 from app.characters.schema import CharacterSheet, Language, Text, Words
+from app.domain.faults import explain_faults
 from app.domain.judging import Probes
 from app.domain.tasks import Dataset, Task
 from app.domain.values import Frozen, Split, WholeNumber, digest, digest_of_model, suggest
@@ -139,10 +140,7 @@ class SceneRow(BaseModel):
         try:
             return Scene.model_validate({"kind": "conversation", **values})
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            column = ".".join(map(str, first["loc"]))
-            reason = first["msg"].removeprefix("Value error, ")
-            raise ValueError(f"{column}: {reason}" if column else reason) from None
+            raise ValueError(explain_faults(error, Scene)[0].sentence) from None
 
     def _read_items(self, name: str) -> list[JsonValue]:
         items: Sequence[JsonValue] = getattr(self, name)

@@ -141,7 +141,7 @@ def _open_state(path: str, changed_at: int, *, second: bool) -> sqlite3.Connecti
     return _restrict(state)
 
 
-@remember(64 * MEBIBYTE)
+@remember(64 * MEBIBYTE, keeps_last=True)
 def _make_second_state(path: str, changed_at: int) -> bytes:
     """Answers of a group, and often those of the next one, are about the same file."""
     with closing(_copy_with_fewer_rows(path)) as copy:

@@ -19,7 +19,7 @@ def build_atropos(kernel: Kernel) -> FeatureParts:
     return FeatureParts(
         polled=[*create_post_routes(queue, most_bytes), *create_atropos_router(queue, most_bytes).routes],
         pages=[partial(create_queues_router, queue)],
-        menu=[MenuEntry(100, "Atropos", "/view/atropos", "queues")],
+        menu=[MenuEntry(100, "Queues", "/view/atropos", "queues", "System")],
         close=queue.close,
         ports={port: PortRoot(f"{PREFIX}/{run}") for port, run in kernel.settings.atropos_listeners.items()},
         unpacks=(PREFIX,),

@@ -32,9 +32,10 @@ from pydantic import (
     field_serializer,
     model_validator,
 )
-from pydantic_core import PydanticCustomError, SchemaValidator
+from pydantic_core import ErrorDetails, PydanticCustomError, SchemaValidator
 from starlette.datastructures import Headers
 
+from app.domain.faults import explain_faults
 from app.domain.values import FiniteJson, ModelWords
 from app.features.atropos.model import BatchPart, PackedGroup
 from app.http.web.bodies import MANY_ERRORS_BYTES, JsonRequest, may_hold_surrogates, parse_json, stop_at_first_error
@@ -283,14 +284,12 @@ def _validate_body(model: TypeAdapter[T], body: bytes) -> T:
     try:
         return _parse_body(model, body)
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False)
-    if faults[0]["type"] == "json_invalid" and may_hold_surrogates(body):
+        refused = error
+    if refused.error_count() == 1 and refused.errors()[0]["type"] == "json_invalid" and may_hold_surrogates(body):
         mended = _mend_messages(body)
         if mended is not None and not may_hold_surrogates(mended):
             return _validate_body(model, mended)
-    raise RequestValidationError(
-        [_build_fault(item["type"], item["loc"], item["msg"], item.get("ctx")) for item in faults]
-    )
+    raise RequestValidationError([_build_fault(item, model) for item in refused.errors(include_url=False)])
 
 
 def _mend_messages(body: bytes) -> bytes | None:
@@ -309,11 +308,13 @@ def _parse_body(model: TypeAdapter[T], body: bytes) -> T:
     return cast(T, _STRICT[id(model)].validate_json(body))
 
 
-def _build_fault(kind: str, location: tuple[int | str, ...], message: str, context: dict[str, object] | None) -> object:
+def _build_fault(item: ErrorDetails, kind: TypeAdapter[T]) -> object:
     """An error in FastAPI's format. Atropos answers invalid JSON with 422 too, hence the other type."""
-    if kind == "shape" and context is not None:
-        return {"type": kind, "loc": ("body", *location, str(context["field"])), "msg": context["message"]}
-    return {"type": "value", "loc": ("body", *location), "msg": message}
+    context = item.get("ctx", {})
+    if item["type"] == "shape":
+        return {"type": "shape", "loc": ("body", *item["loc"], str(context["field"])), "msg": context["message"]}
+    fault = explain_faults([item], kind._type, base=("body",))[0]
+    return {"type": "value", "loc": fault.location, "msg": fault.words}
 
 
 def _pack_group(env_id: int | None, size: int, text: bytes) -> PackedGroup:

@@ -16,7 +16,7 @@ from app.http.viewer.rendering import PageLink, ViewerParts
 
 def build_authoring(kernel: Kernel) -> FeatureParts:
     characters = kernel.characters
-    source = CharacterSource(NpcArena.name, characters.folder, characters.build_context)
+    source = CharacterSource(NpcArena.name, characters.folder, characters.build_surroundings)
     store = kernel.storage.part(AuthoredStore)
     authoring = AuthoringService(source, kernel.gateway.catalogue, store, kernel.authors, kernel.refresh_examples)
     characters.replace_texts(authoring.list_written)
@@ -31,8 +31,8 @@ def build_authoring(kernel: Kernel) -> FeatureParts:
 
     def list_languages() -> list[str]:
         """In which every character is asked something."""
-        generic = (scenes.language for scenes in characters.build_context().scene_sets if scenes.character is None)
-        return sorted(set(generic))
+        scene_sets = characters.build_surroundings().scene_sets
+        return sorted({scenes.language for scenes in scene_sets if scenes.character is None})
 
     pages = AuthorPages(
         authoring=authoring,

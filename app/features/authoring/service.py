@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from app.characters.authored_texts import UnreadableText, build_finding, check_texts
 from app.characters.loading import LOREBOOKS, SCENES, list_yaml_files, read_text
-from app.characters.sheet_checks import SheetCheckContext, SheetFinding
+from app.characters.sheet_checks import SheetCheckContext, SheetFinding, SheetSurroundings
 from app.domain.access import name_current_caller
 from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES, AuthoredFile, ListedRevision
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
@@ -78,11 +78,11 @@ class SavedText(Frozen):
 
 @dataclass(frozen=True)
 class CharacterSource:
-    """Where the characters come from. `build_context` is what a sheet is checked beside, apart from itself."""
+    """Where the characters come from. `build_surroundings` is what is in force."""
 
     environment: str
     folder: Path
-    build_context: Callable[[], SheetCheckContext]
+    build_surroundings: Callable[[], SheetSurroundings]
 
 
 @dataclass
@@ -356,11 +356,10 @@ class AuthoringService:
 
     def _read_surroundings(self, texts: Mapping[str, str]) -> tuple[dict[str, str], SheetCheckContext]:
         """The scenes that they replace, by file, and what else is in force."""
-        context, changed = self._source.build_context(), {Path(file).stem for file in texts if "/" not in file}
+        changed = {Path(file).stem for file in texts if "/" not in file}
         replaced = {file: self._served.get(file) or self._read_own(file) for file in texts}
         former = {file: text for file, text in replaced.items() if file.startswith(SCENE_FILES) and text is not None}
-        others = {name: other for name, other in context.others.items() if name not in changed}
-        return former, context.model_copy(update={"others": others})
+        return former, self._source.build_surroundings().leave_out(changed)
 
     def _read_own(self, file: str) -> str | None:
         """None for what the folder has not, and for links that lead out of it."""

@@ -21,6 +21,7 @@ from rich.progress import (
 )
 
 from app.domain.errors import GatewayError, UserError
+from app.domain.faults import explain_os_error
 from app.domain.runs import Purpose
 from app.domain.scores import Outcome, Reason
 from app.domain.values import Frozen, Split
@@ -130,7 +131,7 @@ def export(
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         stop(f"cannot reach the gateway at {url} (set --url): {error or type(error).__name__}", 1)
     except OSError as error:
-        stop(f"cannot write {file}: {error.strerror}", 1)
+        stop(f"cannot write {file}: {explain_os_error(error)}", 1)
     if as_json:
         print_json(ExportReport(file=str(file), bytes=size, **dict(summary)))
         return
@@ -244,7 +245,7 @@ def tasks(
     except GatewayError as error:
         stop(describe_error(error), 1)
     except OSError as error:
-        stop(f"cannot write {file}: {error.strerror}", 1)
+        stop(f"cannot write {file}: {explain_os_error(error)}", 1)
     if as_json:
         print_json(PromptExportReport(file=str(file), environments=tuple(env), rows=rows))
         return

@@ -9,13 +9,13 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import JsonValue, ValidationError
 
+from app.domain.faults import describe_faults
 from app.domain.groups import FoundGroups, GroupCriteria, GroupFilter
 from app.features.exports.model import LEFT_OUT_MEANINGS, ExportFormat, ExportRequest, ExportShape
 from app.features.exports.service import ExportPreview, LabelRows, preview_export, preview_labels
 from app.features.exports.store import ExportStore
 from app.http.viewer.rendering import FilterQuery, FilterRoute, Renderer, Word, build_filter, build_link, list_unread
 from app.http.web.api_keys import CallerBounds, needs
-from app.http.web.problems import describe_faults
 from app.service.access import require_named
 from app.store.views import GroupViews
 from app.toolkit.texts import as_json, cut_excerpt
@@ -103,11 +103,11 @@ def _build_request(where: GroupFilter, options: _ExportWords) -> tuple[ExportReq
     try:
         return ExportRequest.model_validate(narrowed | chosen), ""
     except ValidationError as error:
-        problem, _ = describe_faults(error.errors(include_url=False, include_context=False))
+        problem = describe_faults(error, ExportRequest)
     try:
-        return ExportRequest.model_validate(narrowed), problem.removeprefix(": ")
+        return ExportRequest.model_validate(narrowed), problem
     except ValidationError:  # such as an end before the beginning
-        return None, problem.removeprefix(": ")
+        return None, problem
 
 
 async def _preview(

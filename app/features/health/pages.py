@@ -6,6 +6,7 @@ from typing import Final
 from app.domain.runs import Alarm, SeriesName
 from app.features.health.service import RunHealthService
 from app.http.viewer.rendering import RunMark, RunSection
+from app.http.viewer.sentences import tell_alarm
 
 _CURVES: Final[Mapping[SeriesName, tuple[str, ...]]] = {
     "leniency": ("calibrated",),
@@ -28,7 +29,11 @@ async def show_health(watch: RunHealthService, run: str) -> RunSection:
     health = await watch.get_health(run)
     signs = _number_alarms(health.alarms)
     return RunSection(
-        values={"health": health, "signs": signs},
+        values={
+            "health": health,
+            "signs": signs,
+            "changes": {alarm.alarm_id: tell_alarm(alarm) for alarm in health.alarms},
+        },
         data={"health": health},
         top="run_alarms.html",
         below="run_figures.html",
@@ -46,7 +51,7 @@ def _mark_alarms(alarms: Sequence[Alarm], signs: Mapping[str, str]) -> tuple[Run
     return tuple(
         RunMark(
             sign=signs[alarm.alarm_id],
-            label=f"{signs[alarm.alarm_id]}: {alarm.evidence}",
+            label=f"{signs[alarm.alarm_id]}: {tell_alarm(alarm)}",
             since_group=alarm.since_group,
             noticed_group=alarm.noticed_group,
             curves=_CURVES.get(alarm.series, ()),

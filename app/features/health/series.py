@@ -119,7 +119,11 @@ TRENDS: Final = (
         "shadow_distance", 0, 0.06, 2e-4, True, "absolute of the training judges minus that of the shadow judge"
     ),
 )
-LOGARITHMIC: Final[frozenset[TrendName]] = frozenset(("length", "escalated"))
+_RATIOS: Final[Mapping[TrendName, str]] = {
+    "length": "replies are about {} times as long",
+    "escalated": "groups take about {} times as many readings",
+}
+LOGARITHMIC: Final = frozenset(_RATIOS)
 """Series whose cells are logarithms of means, so that a change is a ratio."""
 CAN_SEE: Final = (
     "whether the run's judges read the same frozen texts higher or lower than before, from anchors",
@@ -157,7 +161,6 @@ def is_alarm(rule: _TrendRule, change: _Change | None) -> bool:
 
 
 def describe_trend_change(rule: _TrendRule, change: _Change, newest: int) -> Noticed:
-    low, high = change.effect - Z_95 * change.error, change.effect + Z_95 * change.error
     return Noticed(
         series=rule.name,
         since_group=change.bucket * GROUPS_PER_BUCKET,
@@ -165,9 +168,18 @@ def describe_trend_change(rule: _TrendRule, change: _Change, newest: int) -> Not
         effect=change.effect,
         statistic=abs(change.z),
         limit=rule.limit,
-        evidence=f"{rule.meaning}: shift {change.effect:+.3f} (95 % {low:+.3f} to {high:+.3f}) beside its trend, "
-        f"{abs(change.z):.1f} standard errors",
+        evidence=_tell_change(rule, change),
     )
+
+
+def _tell_change(rule: _TrendRule, change: _Change) -> str:
+    """Beside the series' own trend, with its 95 % interval."""
+    effect, reach = change.effect, Z_95 * change.error
+    if rule.name in LOGARITHMIC:
+        times, least, most = (f"{math.exp(one):.2g}" for one in (effect, effect - reach, effect + reach))
+        return f"{_RATIOS[rule.name].format(times)} (95 % {least} to {most})"
+    low, high = sorted((abs(effect - reach), abs(effect + reach)))
+    return f"{rule.meaning}: {abs(effect):.3f} {'higher' if effect > 0 else 'lower'} (95 % {low:.3f} to {high:.3f})"
 
 
 _RECENT_BUCKETS: Final = 10

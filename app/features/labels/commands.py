@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.domain.errors import GatewayError
+from app.domain.faults import explain_os_error
 from app.domain.labels import ImportedLabel, ImportRequest, NamedLabeller
 from app.domain.values import Frozen
 from app.evaluation.agreement import FEWEST_GROUPS, AgreementFigure, AgreementSlice, CriterionAgreement
@@ -111,7 +112,7 @@ def _read_file(path: Path) -> _ReadFile:
         with path.open(encoding="utf-8") as lines:
             return _ReadFile(path, read_choices(path.name, lines))
     except OSError as error:
-        stop(f"cannot read {path}: {error.strerror}")
+        stop(f"cannot read {path}: {explain_os_error(error)}")
     except UnicodeDecodeError as error:
         stop(f"{path} is not UTF-8: {error.reason}")
 

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from app.domain.access import Caller, KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest
+from app.domain.faults import describe_faults
 from app.domain.groups import Group
 from app.domain.labels import (
     GroupLabelRequest,
@@ -48,7 +49,6 @@ from app.http.viewer.rendering import (
     redirect,
 )
 from app.http.web.api_keys import CallerBounds, find_caller, needs
-from app.http.web.problems import describe_faults
 from app.http.web.routes import LazyRoute
 from app.ports.environment import Clock
 from app.service.access import BoundsCheck
@@ -220,8 +220,7 @@ def _count_seconds(shown: str, now: float) -> float | None:
 
 
 def _describe(error: ValidationError) -> str:
-    summary, _ = describe_faults(error.errors(include_url=False, include_context=False))
-    return summary.removeprefix(": ").removeprefix("Value error, ")
+    return describe_faults(error)
 
 
 # The page: what the queue gives a labeller, or a group that they chose.
@@ -233,6 +232,13 @@ _BLOCK: Final = 10
 _MOST_COUNTED: Final = 64
 """Counts that are remembered."""
 _SIDES: Final = (("first", "A"), ("second", "B"))
+
+
+def tell_task(replies: int, reason: str) -> str:
+    """What somebody who labels is asked. `reason` says why there is nothing to label."""
+    if replies:
+        return "Which reply is better?" if replies > 1 else "How good is this reply?"
+    return f"{reason[:1].upper()}{reason[1:]}." if reason else "Judge replies blind: say your name and begin."
 
 
 @dataclass(frozen=True)
@@ -396,6 +402,7 @@ class _LabelRendering:
         progress, counts = await self._look(request, bounds, form)
         data = {"item": item, "reason": reason, "progress": progress, "agreement": counts, "problem": answer.problem}
         asked, before = split_last_said(() if item is None else item.messages)
+        replies = () if item is None else _build_pair(item)
         shown = {
             "form": form,
             "environments": [
@@ -403,7 +410,8 @@ class _LabelRendering:
             ],
             "asked": asked,
             "before": before,
-            "replies": () if item is None else _build_pair(item),
+            "replies": replies,
+            "says": tell_task(len(replies), reason),
             "label_id": answer.label_id,
             "again": build_link(
                 "/view/label", **form.names, **{name: form.get(name) for name in ("environment", "run")}

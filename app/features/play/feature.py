@@ -6,13 +6,14 @@ from typing import Final
 
 from app.characters.scenes import Scene
 from app.domain.access import name_current_caller
-from app.domain.errors import Conflict
+from app.domain.errors import Conflict, UserError
 from app.features.authoring.service import AuthoringService
 from app.features.contract import Feature, FeatureParts, Kernel
 from app.features.labels.service import LabelService
 from app.features.play.pages import TalkPages, create_talk_router
 from app.features.play.routes import create_play_router
 from app.features.play.service import PlayService, PlayTurns, keep_scene
+from app.features.play.stand_in import LOCAL_SERVERS, STAND_IN, find_local_servers
 from app.features.play.store import PlayStore
 from app.features.worlds.service import WorldService
 from app.http.viewer.rendering import MenuEntry, PageLink, ViewerParts, build_link
@@ -30,14 +31,11 @@ def build_play(kernel: Kernel) -> FeatureParts:
         """Characters of which the caller keeps a draft."""
         return [file.removesuffix(".yaml") for file in authoring.list_drafted(name_current_caller()) if "/" not in file]
 
-    def list_names() -> dict[str, str]:
-        """The caller talks to characters that are not published too."""
-        return {**dict(zip(drafted := list_drafted(), drafted, strict=True)), **characters.list_names()}
-
     playing = PlayService(
         policies=build_policies(kernel),
         worlds=worlds,
-        list_names=list_names,
+        list_sheets=characters.list_sheets,
+        list_drafted=list_drafted,
         gates=JudgePanel((), 0.0),  # without judges it runs the gates alone
         quotas=kernel.gateway.quotas,
         clock=kernel.clock,
@@ -59,7 +57,8 @@ def build_play(kernel: Kernel) -> FeatureParts:
         clock=kernel.clock,
         keep_days=kernel.settings.retention.play_days,
     )
-    pages = TalkPages(playing, turns, worlds, list_drafted)
+    find_servers = partial(find_local_servers, LOCAL_SERVERS, {kernel.settings.port})
+    pages = TalkPages(playing, turns, worlds, find_servers)
     return FeatureParts(
         routers=[create_play_router(playing, turns, worlds)],
         pages=[partial(create_talk_router, pages)],
@@ -75,7 +74,9 @@ def _link_character(name: str) -> PageLink:
 
 
 def build_policies(kernel: Kernel) -> dict[str, ChatPolicyServer]:
-    """By name. ValueError for a key that cannot be had."""
+    """By name. ValueError for a key that cannot be had, and for the stand-in's name."""
+    if STAND_IN in kernel.settings.policies:
+        raise UserError(f"policies.{STAND_IN}: the name of the built-in stand-in; choose another name")
     return {name: _build_policy(kernel, name, policy) for name, policy in kernel.settings.policies.items()}
 
 

@@ -4,22 +4,25 @@ The conversation so far travels in the form, so nothing is kept of it on the ser
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
+from app.characters.schema import CharacterSheet
 from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
+from app.domain.faults import build_refusal
 from app.domain.scores import Score
 from app.domain.tasks import Message
 from app.features.play.model import PlayReply, PlayTurn
 from app.features.play.service import PlayCaller, PlayFields, PlayService, PlayTurns, PreparedTurn
+from app.features.play.stand_in import FoundServer, write_example_block
 from app.features.worlds.service import ConversationTurn, Moment, WorldService, list_worlds_within
-from app.http.viewer.group_pages import MessageLine, RetrievedView, build_lines, build_retrieved
+from app.http.viewer.group_pages import OFFLINE_JUDGE, MessageLine, RetrievedView, build_lines, build_retrieved
 from app.http.viewer.rendering import FormFields, Renderer, pick_field, read_fields, redirect, wants_json
 from app.http.web.api_keys import CallerBounds, find_caller, needs
 from app.http.web.routes import LazyRoute
@@ -30,6 +33,7 @@ from app.toolkit.texts import SHOWN_AT_ALL, Excerpt, cut_excerpt, escape_invisib
 _MOST_POLICIES: Final = 4
 """Side by side."""
 _CONVERSATION: Final = TypeAdapter(tuple[ConversationTurn, ...])
+_REPLIES: Final = TypeAdapter(Annotated[tuple[PlayReply, ...], Field(max_length=_MOST_POLICIES)])
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,12 @@ class _TalkForm:
     event: str = ""
     conversation: tuple[ConversationTurn, ...] = ()
     keeps: bool = True
+    replies: tuple[PlayReply, ...] = ()
+    """To the conversation, where it is not stored."""
+
+    def write_replies(self) -> str:
+        """For the form's hidden field."""
+        return _REPLIES.dump_json(self.replies).decode()
 
     def write_conversation(self) -> str:
         """For the form's hidden field."""
@@ -56,27 +66,33 @@ class _TalkForm:
         try:
             return PlayFields.model_validate({name: value for name, value in fields.items() if value})
         except ValidationError as error:
-            raise _refuse(error) from None
+            raise build_refusal(error, PlayFields) from None
 
     def build_moment(self, fields: PlayFields) -> Moment:
-        """InvalidRequest naming the field that is wrong."""
+        """That of what is said now. InvalidRequest naming the field that is wrong."""
         if bool(self.line.strip()) == bool(self.event.strip()):
             raise InvalidRequest("write what you say, or what happens: one of them", field="line")
         said = [*self.conversation, *([ConversationTurn(role="user", content=self.line)] if self.line.strip() else [])]
+        return self.build_said_moment(fields, said, self.event.strip() or None)
+
+    def build_said_moment(
+        self, fields: PlayFields, said: Sequence[ConversationTurn], event: str | None = None
+    ) -> Moment:
+        """InvalidRequest naming the field that is wrong."""
         try:
             return Moment(
                 character=self.character,
                 as_of=fields.as_of,
                 player_name=fields.player_name,
                 conversation=tuple(said),
-                event=self.event.strip() or None,
+                event=event,
             )
         except ValidationError as error:
-            raise _refuse(error) from None
+            raise build_refusal(error, Moment) from None
 
 
 def _read_form(sent: FormFields) -> _TalkForm:
-    """InvalidRequest for a conversation that is none."""
+    """InvalidRequest for a conversation or replies that are none."""
     form = _TalkForm(
         character=pick_field(sent, "character").strip(),
         world=pick_field(sent, "world").strip(),
@@ -89,22 +105,18 @@ def _read_form(sent: FormFields) -> _TalkForm:
     )
     try:
         said = _CONVERSATION.validate_json(pick_field(sent, "conversation").strip() or "[]")
+        replies = _REPLIES.validate_json(pick_field(sent, "replies").strip() or "[]")
         going_on = pick_field(sent, "go_on").strip()
         if said and said[-1].role == "user" and going_on:
             said = (*said, ConversationTurn(role="assistant", content=going_on))
     except ValidationError as error:
-        raise _refuse(error) from None
-    return replace(form, conversation=said)
+        raise build_refusal(error, None, "conversation") from None
+    return replace(form, conversation=said, replies=replies)
 
 
 def _add_zone(text: str) -> str:
     """Browsers send times without a zone."""
     return f"{text}Z" if text and "Z" not in text.upper() and "+" not in text else text
-
-
-def _refuse(error: ValidationError) -> InvalidRequest:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return InvalidRequest(str(first["msg"]), field=".".join(map(str, first["loc"])) or None)
 
 
 # What the page shows. All that was said is untrusted.
@@ -118,6 +130,10 @@ class _ReplyView:
     said: str
     text: Excerpt
     score: Score | None = None
+    judges: tuple[str, ...] = ()
+    """Those with a model that gave the score."""
+    is_offline: bool = False
+    """Whether the offline judge had a part in it."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +148,8 @@ class _TalkState:
     turn_id: str = ""
     problems: tuple[str, ...] = ()
     notice: str = ""
+    chooses_world: bool = False
+    """Whether nobody said yet where they talk."""
 
 
 def _build_state(turn: PlayTurn, policies: tuple[str, ...] = (), scores: Sequence[Score] = ()) -> _TalkState:
@@ -143,21 +161,31 @@ def _build_state(turn: PlayTurn, policies: tuple[str, ...] = (), scores: Sequenc
         player_name=moment.player_name or "",
         policies=policies or tuple(dict.fromkeys(one.policy for one in turn.replies)),
     )
-    return replace(_build_unkept(form, moment, turn.replies, scores), turn_id=turn.turn_id)
+    asked = replace(form, conversation=_list_said(moment), replies=turn.replies)
+    return replace(_build_unkept(asked, scores), turn_id=turn.turn_id)
 
 
-def _build_unkept(
-    form: _TalkForm, moment: Moment, replies: Sequence[PlayReply], scores: Sequence[Score] = ()
-) -> _TalkState:
+def _list_said(moment: Moment) -> tuple[ConversationTurn, ...]:
+    """With what happened as a line."""
     opened = () if moment.event is None else (ConversationTurn(role="user", content=f"[{moment.event}]"),)
-    said = (*moment.conversation, *opened)
-    judged: list[Score | None] = [*scores, *[None] * (len(replies) - len(scores))]
+    return (*moment.conversation, *opened)
+
+
+def _build_unkept(form: _TalkForm, scores: Sequence[Score] = ()) -> _TalkState:
+    judged: list[Score | None] = [*scores, *[None] * (len(form.replies) - len(scores))]
     return _TalkState(
-        form=replace(form, conversation=said, line="", event=""),
-        said=build_lines(_write_messages(said), SHOWN_AT_ALL),
+        form=form,
+        said=build_lines(_write_messages(form.conversation), SHOWN_AT_ALL),
         replies=tuple(
-            _ReplyView(one, one.text, cut_excerpt(one.text, SHOWN_AT_ALL), score)
-            for one, score in zip(replies, judged, strict=True)
+            _ReplyView(
+                one,
+                one.text,
+                cut_excerpt(one.text, SHOWN_AT_ALL),
+                score,
+                judges=() if score is None else tuple(name for name in score.judges if name != OFFLINE_JUDGE),
+                is_offline=score is not None and OFFLINE_JUDGE in score.judges,
+            )
+            for one, score in zip(form.replies, judged, strict=True)
         ),
     )
 
@@ -196,8 +224,10 @@ _NOTICES: Final[Mapping[str, str]] = {
     "remove": "The turn is removed.",
 }
 _Word = Annotated[str, Query(max_length=100)]
+_Place = Annotated[str | None, Query(max_length=100)]
 _Words = Annotated[list[str] | None, Query(max_length=4)]
 _Act = Callable[[Request, KeyBounds], Awaitable[Response]]
+_ActOnForm = Callable[[Request, KeyBounds, _TalkForm], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -207,8 +237,16 @@ class TalkPages:
     playing: PlayService
     turns: PlayTurns
     worlds: WorldService
-    list_drafted: Callable[[], Collection[str]]
-    """Characters of which the caller keeps a draft, which speaks in place of what is published."""
+    find_servers: Callable[[], Awaitable[Sequence[FoundServer]]]
+    """On this machine, that could be named as policies."""
+
+
+@dataclass(frozen=True)
+class _PolicyAdvice:
+    """What to add to the settings, and why."""
+
+    reason: str
+    block: str
 
 
 @dataclass(frozen=True)
@@ -225,25 +263,30 @@ class _TalkActions:
         bounds: CallerBounds,
         turn: _Word = "",
         character: _Word = "",
-        world: _Word = "",
+        world: _Place = None,
         as_of: _Word = "",
         policy: _Words = None,
         notice: _Word = "",
     ) -> Response:
         if turn:
             return await self._show(request, bounds, turn, tuple(policy or ()), _NOTICES.get(notice, ""))
-        form = _TalkForm(character, world, as_of, policies=tuple(policy or [*self.pages.playing.policies][:1]))
-        return await self._render(request, bounds, _TalkState(form, notice=_NOTICES.get(notice, "")))
+        form = _TalkForm(character, world or "", as_of, policies=tuple(policy or self.pages.playing.policy_names[:1]))
+        state = _TalkState(form, notice=_NOTICES.get(notice, ""), chooses_world=world is None)
+        return await self._render(request, bounds, state)
 
     async def say(self, request: Request, bounds: KeyBounds) -> Response:
+        return await self._act_on_form(request, bounds, self._answer)
+
+    async def _act_on_form(self, request: Request, bounds: KeyBounds, act: _ActOnForm, leave_out: str = "") -> Response:
+        """What was written stays on the page where it is refused."""
         form = _TalkForm()
         try:
-            form = _read_form(await read_fields(request, _MAX_FORM))
-            return await self._answer(request, bounds, form)
+            sent = await read_fields(request, _MAX_FORM)
+            form = _read_form({name: values for name, values in sent.items() if name != leave_out})
+            return await act(request, bounds, form)
         except GatewayError as error:
             problem = f"{error.field}: {error.detail}" if error.field else error.detail
-            said = build_lines(_write_messages(form.conversation), SHOWN_AT_ALL)
-            state = _TalkState(form, said=said, problems=(escape_invisible(problem),))
+            state = replace(_build_unkept(form), problems=(escape_invisible(problem),))
             return await self._render(request, bounds, state, status=error.status)
 
     async def mark_better(self, request: Request, _: KeyBounds) -> Response:
@@ -267,13 +310,20 @@ class _TalkActions:
 
     async def judge(self, request: Request, bounds: KeyBounds) -> Response:
         caller, sent = await self._read(request)
-        scores = await self.pages.turns.judge(caller, pick_field(sent, "turn"))
-        return await self._show(request, bounds, pick_field(sent, "turn"), scores=scores)
+        turn_id = pick_field(sent, "turn")
+        if not turn_id:
+            return await self._act_on_form(request, bounds, self._judge_unkept, leave_out="go_on")
+        return await self._show(request, bounds, turn_id, scores=await self.pages.turns.judge(caller, turn_id))
 
-    def _name_characters(self) -> list[tuple[str, str]]:
-        drafted = self.pages.list_drafted()
-        names = self.pages.playing.list_names()
-        return [(one, f"{name} (your draft)" if one in drafted else name) for one, name in names.items()]
+    async def _judge_unkept(self, request: Request, bounds: KeyBounds, form: _TalkForm) -> Response:
+        """Replies that nothing keeps come in the form."""
+        if not form.replies:
+            raise InvalidRequest("there is no reply to judge", field="replies")
+        fields = self._read_place(bounds, form)
+        played = self.pages.playing.read_model(f"{form.character}@{form.replies[0].policy}", fields)
+        prepared = await self.pages.playing.prepare(played, form.build_said_moment(fields, form.conversation))
+        scores = await self.pages.turns.judge_replies(prepared, [one.text for one in form.replies])
+        return await self._render(request, bounds, _add_prompt(_build_unkept(form, scores), prepared))
 
     async def _read(self, request: Request) -> tuple[PlayCaller, FormFields]:
         return await self._identify(request), await read_fields(request, _MAX_FORM)
@@ -281,17 +331,21 @@ class _TalkActions:
     async def _identify(self, request: Request) -> PlayCaller:
         return await self.pages.turns.identify(find_caller(request.scope))
 
-    async def _answer(self, request: Request, bounds: KeyBounds, form: _TalkForm) -> Response:
-        playing, turns = self.pages.playing, self.pages.turns
+    def _read_place(self, bounds: KeyBounds, form: _TalkForm) -> PlayFields:
         if form.world:
             bounds.require_world(form.world, "world")
-        fields = form.build_fields()
+        return form.build_fields()
+
+    async def _answer(self, request: Request, bounds: KeyBounds, form: _TalkForm) -> Response:
+        playing, turns = self.pages.playing, self.pages.turns
+        fields = self._read_place(bounds, form)
         asked = [playing.read_model(f"{form.character}@{policy}", fields) for policy in form.policies or ("",)]
         moment = form.build_moment(fields)
         prepared = await playing.prepare(asked[0], moment)
         replies, problems = await _ask_all(playing, [replace(prepared, played=one) for one in asked])
-        if not form.keeps or not replies:
-            state = replace(_add_prompt(_build_unkept(form, moment, replies), prepared), problems=problems)
+        if not (form.keeps and playing.policies and replies):
+            answered = replace(form, conversation=_list_said(moment), replies=replies, line="", event="")
+            state = replace(_add_prompt(_build_unkept(answered), prepared), problems=problems)
             return await self._render(request, bounds, state, status=200 if replies else 503)
         caller = await self._identify(request)
         turn_id = await turns.add(prepared, caller.player, replies)
@@ -323,18 +377,47 @@ class _TalkActions:
     async def _render(
         self, request: Request, bounds: KeyBounds, state: _TalkState, turn: PlayTurn | None = None, status: int = 200
     ) -> Response:
-        playing = self.pages.playing
-        listed = await list_worlds_within(self.pages.worlds, bounds, _MOST_WORLDS)
+        sheets = self.pages.playing.list_sheets()
+        worlds = [world.name for world in await list_worlds_within(self.pages.worlds, bounds, _MOST_WORLDS)]
         newest = await self.pages.turns.list_newest(await self._identify(request), _MOST_TURNS)
+        if state.chooses_world or not state.form.character:
+            state = replace(state, form=_choose_place(state.form, sheets, worlds, chooses_world=state.chooses_world))
         shown = {
             "state": state,
-            "characters": self._name_characters(),
-            "worlds": [world.name for world in listed],
-            "policies": [*playing.policies],
+            "characters": sheets,
+            "drafted": self.pages.playing.list_drafted(),
+            "worlds": worlds,
+            "policies": self.pages.playing.policy_names,
             "newest": [(one, _show_opening(one)) for one in newest],
+            "has_stand_in": not self.pages.playing.policies,
+            "advice": await self._advise(request),
         }
         data = {"turn": turn, "replies": [one.reply for one in state.replies], "problems": state.problems}
         return self.renderer.render(request, "talk.html", shown, data, status)
+
+    async def _advise(self, request: Request) -> Sequence[_PolicyAdvice]:
+        """Nothing for players: what else runs on this machine is not for them."""
+        caller = find_caller(request.scope)
+        if self.pages.playing.policies or (caller is not None and not caller.has("admin")):
+            return ()
+        found = await self.pages.find_servers()
+        return tuple(map(_offer_server, found)) or (_PolicyAdvice("", write_example_block()),)
+
+
+def _offer_server(found: FoundServer) -> _PolicyAdvice:
+    models = "1 model" if len(found.models) == 1 else f"{len(found.models)} models"
+    return _PolicyAdvice(f"{found.program} answers at {found.base_url} with {models}.", escape_invisible(found.block))
+
+
+def _choose_place(
+    form: _TalkForm, sheets: Sequence[CharacterSheet], worlds: Sequence[str], *, chooses_world: bool
+) -> _TalkForm:
+    """The character's own world, or the first character of the world."""
+    own = {sheet.id: sheet.meta.world for sheet in sheets}
+    at_home = (character for character, world in own.items() if world == form.world)
+    character = form.character or next(at_home, next(iter(own), ""))
+    world = own.get(character, "") if chooses_world else form.world
+    return replace(form, character=character, world=world if world in worlds or not chooses_world else "")
 
 
 def create_talk_router(pages: TalkPages, renderer: Renderer) -> APIRouter:

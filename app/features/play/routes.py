@@ -28,6 +28,7 @@ from starlette.types import Receive, Scope, Send
 from app.characters.casting import Staging
 from app.characters.scenes import Scene
 from app.domain.errors import GatewayError, InvalidRequest
+from app.domain.faults import build_refusal
 from app.domain.scores import Score
 from app.domain.values import FiniteJson, Frozen, is_encodable
 from app.features.play.model import PlayReply, PlayTurn
@@ -553,7 +554,7 @@ class _ChatCompletions:
     async def answer(self, request: ChatRequest, client: Request) -> Response:
         exchange = await self._read(request, client)
         await self._service.quotas.count_request()
-        policy = self._service.get_policy(exchange.played.policy)
+        policy = self._service.get_policy(exchange.played, exchange.turn)
         continues = exchange.read.beginning is not None
         began = asyncio.get_running_loop().time()
         writer = ReplyWriter(exchange.name)
@@ -571,11 +572,12 @@ class _ChatCompletions:
     async def _read(self, request: ChatRequest, client: Request) -> _PlayExchange:
         caller = await self._turns.identify(find_caller(client.scope), request.user)
         fields = request.play
-        names = {one.casefold(): key for key, name in self._service.list_names().items() for one in (key, name)}
+        sheets = self._service.list_sheets()
+        names = {one.casefold(): sheet.id for sheet in sheets for one in (sheet.id, sheet.identity.name)}
         try:
             read = read_conversation(request, names)
         except ValidationError as error:
-            raise _build_refusal(error) from None
+            raise build_refusal(error, None, "messages") from None
         # A group names who speaks next in a message, and one model for all its members: the message counts.
         if read.speaker is not None:
             fields = fields.model_copy(update={"character": None})
@@ -599,7 +601,7 @@ class _ChatCompletions:
         try:
             moment = Moment(**{**staged, "as_of": played.as_of, "character": played.character, **said})
         except ValidationError as error:
-            raise _build_refusal(error) from None
+            raise build_refusal(error, Moment, "messages") from None
         return await self._service.prepare(played, moment)
 
     async def _write_events(
@@ -667,12 +669,6 @@ async def stop_with_client(client: Request, work: Coroutine[Any, Any, ResultT]) 
 async def _wait_until_gone(client: Request) -> None:
     while (await client.receive())["type"] != "http.disconnect":
         pass
-
-
-def _build_refusal(error: ValidationError) -> InvalidRequest:
-    """Names the message's fault, such as a line that is too long."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return InvalidRequest(str(first["msg"]), field=".".join(["messages", *map(str, first["loc"])]))
 
 
 # Routes.

@@ -29,16 +29,19 @@ from app.characters.schema import CharacterSheet, Text
 from app.domain.access import Caller, KeyBounds, find_bounds
 from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RetrieverFailed, TooLarge
+from app.domain.faults import explain_faults
 from app.domain.labels import ImportedChoice, ImportedLabel, Labeller
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Passage
 from app.domain.values import Name, digest, suggest
 from app.domain.worlds import GameTime
+from app.envs.npc_arena.environment import NpcArena
 from app.features.authoring.model import AuthoredChange
 from app.features.authoring.service import AuthoringService
 from app.features.labels.service import LabelService
 from app.features.play.model import PlayReply, PlayTurn
+from app.features.play.stand_in import STAND_IN, STAND_IN_MODEL, StandInPolicy, holds_stand_in, write_reply
 from app.features.play.store import PlayStore
 from app.features.worlds.service import Moment, PlacedMoment, WorldService
 from app.ports.environment import Clock, NoPrograms, NoWorkers
@@ -111,8 +114,6 @@ def read_model(name: str, fields: PlayFields, policies: Sequence[str], character
     _require_same("policy", fields.policy, policy if at else "")
     _require_same("character", fields.character, character)
     _require_same("world", fields.world, world)
-    if not policies:
-        raise NotFound("no policy is configured: name one under `policies` in the settings", field="model")
     _require_known("policy", requested, policies)
     character = _require_known("character", fields.character or character, characters)
     model = PlayedModel(character, requested, fields.world or world or None, fields.as_of)
@@ -185,30 +186,40 @@ class GateReading:
 
 
 class PlayService:
-    """`list_names` gives what served characters are called, by id. `gates` is a panel without judges."""
+    """`list_sheets` gives the served characters, `list_drafted` the ids of those of which the caller keeps a draft,
+    which then speaks. `gates` is a panel without judges. Without `policies` the stand-in answers."""
 
     def __init__(
         self,
         *,
         policies: Mapping[str, PolicyServer],
         worlds: WorldService,
-        list_names: Callable[[], Mapping[str, str]],
+        list_sheets: Callable[[], Sequence[CharacterSheet]],
+        list_drafted: Callable[[], Sequence[str]],
         gates: Panel,
         quotas: QuotaService,
         clock: Clock,
     ) -> None:
         self.policies = policies
         self.quotas = quotas
-        self.list_names = list_names
+        self.list_sheets = list_sheets
+        self.list_drafted = list_drafted
         self._worlds = worlds
         self._gates = gates
         self._clock = clock
 
+    @property
+    def policy_names(self) -> tuple[str, ...]:
+        return tuple(self.policies) or (STAND_IN,)
+
     def list_models(self, worlds: Sequence[str]) -> list[str]:
-        return _list_model_names([*self.list_names()], [*self.policies], worlds)
+        return _list_model_names(self._list_characters(), self.policy_names, worlds)
 
     def read_model(self, name: str, fields: PlayFields) -> PlayedModel:
-        return read_model(name, fields, [*self.policies], [*self.list_names()])
+        return read_model(name, fields, self.policy_names, self._list_characters())
+
+    def _list_characters(self) -> list[str]:
+        return [*dict.fromkeys([*(sheet.id for sheet in self.list_sheets()), *self.list_drafted()])]
 
     async def prepare(self, played: PlayedModel, moment: Moment) -> PreparedTurn:
         """NotFound without the world, InvalidRequest for what the moment lacks, RetrieverFailed."""
@@ -235,7 +246,7 @@ class PlayService:
         return PlayReply(
             reply_id=f"reply_{uuid4().hex}",
             policy=policy,
-            model=self.policies[policy].model,
+            model=STAND_IN_MODEL if policy == STAND_IN else self.policies[policy].model,
             text=answer.text,
             finish_reason=answer.finish_reason,
             flags=noticed.flags,
@@ -246,14 +257,21 @@ class PlayService:
             created_at=self._clock(),
         )
 
-    def get_policy(self, name: str) -> PolicyServer:
-        return self.policies[name]
+    def get_policy(self, played: PlayedModel, turn: PreparedTurn | None) -> PolicyServer:
+        """Without a `turn` the stand-in, which knows sheets alone, is an InvalidRequest."""
+        if played.policy != STAND_IN:
+            return self.policies[played.policy]
+        speaker = None if turn is None else turn.task.made.environment
+        if turn is None or not isinstance(speaker, NpcArena):
+            fault = "the stand-in answers as a character alone: name a policy under `policies` in the settings"
+            raise InvalidRequest(fault, field="model")
+        return StandInPolicy(write_reply(speaker.sheets[0], turn.moment, turn.passages))
 
     async def ask(self, turn: PreparedTurn, sampling: ChatBody) -> PolicyAnswer:
         """One whole reply."""
         await self.quotas.count_request()
         began = asyncio.get_running_loop().time()
-        answer = await self.policies[turn.played.policy].ask({**sampling, "messages": turn.messages})
+        answer = await self.get_policy(turn.played, turn).ask({**sampling, "messages": turn.messages})
         choices = answer["choices"]
         first = choices[0] if isinstance(choices, list) and choices else None
         return read_choice(first, asyncio.get_running_loop().time() - began)
@@ -332,7 +350,10 @@ class PlayTurns:
         return PlayCaller(player, find_bounds(caller), key)
 
     async def add(self, turn: PreparedTurn, player: str, replies: Sequence[PlayReply]) -> str:
-        """Adds alternates to the turn; durable on return. The same conversation of the same player is one turn."""
+        """Adds alternates to the turn; durable on return. The same conversation of the same player is one turn.
+        Conflict for what the stand-in said: nothing can be made of what is not there."""
+        if any(reply.policy == STAND_IN for reply in replies):
+            raise Conflict("turns of the stand-in are not stored")
         moment = turn.moment.model_dump(mode="json", exclude_defaults=True)
         identity = digest([player, turn.played.world, moment])
         made = PlayTurn(
@@ -386,6 +407,7 @@ class PlayTurns:
         Conflict where scenes cannot be written, and for a reply before which nothing could be retrieved;
         RetrieverFailed where nothing can be now."""
         turn = await self.get(caller, turn_id)
+        _require_policies(turn)
         reply = None if reply_id is None and kept_as == "scene" else _find_reply(turn, reply_id or "")
         prepared = await self._prepare_whole(turn, reply or _find_newest_whole(turn))
         try:
@@ -404,9 +426,13 @@ class PlayTurns:
             return ()
         for reply in turn.replies:
             _require_retrieved(reply)
-        task = (await self._prepare_whole(turn, turn.replies[-1])).task
-        environment, options = task.made.environment, ScoringOptions()
-        completions = [Completion(text=one.text) for one in turn.replies]
+        prepared = await self._prepare_whole(turn, turn.replies[-1])
+        return await self.judge_replies(prepared, [one.text for one in turn.replies])
+
+    async def judge_replies(self, turn: PreparedTurn, replies: Sequence[str]) -> tuple[Score, ...]:
+        """The same of replies that are not stored."""
+        task, environment, options = turn.task, turn.task.made.environment, ScoringOptions()
+        completions = [Completion(text=text) for text in replies]
         bounds = await bound_scoring(environment, task.placed.task, completions, options, self._panels)
         async with self._playing.quotas.hold_judging(add_up_bounds(bounds)):
             judged = await score_completions(
@@ -447,6 +473,7 @@ class PlayTurns:
         return prepared
 
     async def _build_label(self, turn: PlayTurn, chosen: PlayReply) -> ImportedLabel:
+        _require_policies(turn)
         prepared = await self._prepare_whole(turn, chosen)
         others = {one.text: one for one in turn.replies if one.text != chosen.text and one.retrieval_failure is None}
         if not others:
@@ -465,6 +492,11 @@ class PlayTurns:
         except ValidationError as error:
             raise _refuse("label", error) from None
         return ImportedLabel(kind="pair", choice=choice)
+
+
+def _require_policies(turn: PlayTurn) -> None:
+    if holds_stand_in(Moment.model_validate(turn.moment).conversation):
+        raise Conflict("the stand-in said a line of this conversation: begin anew with a policy", field="turn")
 
 
 def _require_retrieved(reply: PlayReply) -> None:
@@ -486,9 +518,7 @@ def _find_reply(turn: PlayTurn, reply_id: str) -> PlayReply:
 
 
 def _refuse(what: str, error: ValidationError) -> InvalidRequest:
-    fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = ".".join(map(str, fault["loc"]))
-    return InvalidRequest(f"this makes no {what}: {f'{field}: ' if field else ''}{fault['msg']}", field="turn")
+    return InvalidRequest(f"this makes no {what}: {explain_faults(error)[0].sentence}", field="turn")
 
 
 def _build_scene(turn: PreparedTurn, turn_id: str, example: PlayReply | None) -> Scene:
@@ -559,7 +589,7 @@ def build_change(sheet: CharacterSheet, scene: Scene, text: str | None, based_on
     try:
         scene_set = SceneSet(character=sheet.id, language=sheet.voice.language, scenes=(*others, scene))
     except ValidationError as error:
-        raise build_yaml_refusal(file, error) from None
+        raise build_yaml_refusal(file, error, SceneSet) from None
     written = _write_scenes(scene_set)
     if len(written) > MAX_AUTHORED:
         raise TooLarge(f"{file} would hold more than {MAX_AUTHORED:,} characters: remove scenes from it", field="turn")

@@ -20,7 +20,17 @@ from app.domain.values import Frozen
 from app.domain.worlds import Event, EventsAdded, Lorebook, RetrievalExplanation
 from app.envs.npc_arena.environment import PACKAGED_WORLDS
 from app.terminal.client import ApiKey, GatewayClient, Url, find_gateway_url, open_gateway
-from app.terminal.consoles import AsJson, Bar, DemoPart, output_console, print_json, show_bars, stop, stop_on_errors
+from app.terminal.consoles import (
+    AsJson,
+    Bar,
+    DemoPart,
+    PageLink,
+    output_console,
+    print_json,
+    show_bars,
+    stop,
+    stop_on_errors,
+)
 
 worlds = typer.Typer(help="Load worlds into a running gateway.", no_args_is_help=True)
 
@@ -219,6 +229,7 @@ async def add_to_demo(gateway: GatewayClient) -> DemoPart:
             _build_retrieved_events_table(retrieved),
         ],
         data={"worlds": tuple(loaded), "retrieved": tuple(retrieved)},
+        links=[PageLink("/view/worlds/reedgate", "a world: what happened when, and who may know of it")],
     )
 
 

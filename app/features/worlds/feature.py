@@ -6,7 +6,8 @@ from typing import Final
 
 from app.envs.npc_arena.environment import NpcArena
 from app.features.contract import Feature, FeatureParts, Kernel, Storage
-from app.features.worlds.pages import WorldPages, create_world_author_router, create_world_pages_router
+from app.features.worlds.author_pages import create_new_world_router, create_world_editors_router
+from app.features.worlds.pages import WorldPages, create_world_pages_router
 from app.features.worlds.routes import create_worlds_router
 from app.features.worlds.service import WorldService
 from app.features.worlds.store import EventStore
@@ -30,11 +31,13 @@ def build_worlds(kernel: Kernel) -> FeatureParts:
         retrieval=kernel.gateway.retrieval,
     )
     kernel.offer(worlds)
+    pages = WorldPages(worlds, kernel.characters.list_cards)
     return FeatureParts(
         routers=[create_worlds_router(worlds, kernel.authors)],
         pages=[
-            partial(create_world_pages_router, WorldPages(worlds, kernel.characters.list_cards)),
-            partial(create_world_author_router, worlds, kernel.authors),
+            partial(create_world_pages_router, pages),
+            partial(create_new_world_router, pages),
+            partial(create_world_editors_router, worlds, kernel.authors),
         ],
         menu=[MenuEntry(60, "Worlds", "/view/worlds", "worlds")],
     )

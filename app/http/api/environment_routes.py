@@ -19,6 +19,7 @@ from starlette.routing import Route
 from app.characters.schema import CharacterCard
 from app.domain.access import find_bounds
 from app.domain.errors import Conflict, Forbidden, Gone, InvalidRequest, NotFound, PartsGone, RunHeld, TooLarge
+from app.domain.faults import make_printable
 from app.domain.judging import JudgeVersion, RubricLabel
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion, Message, Turn
@@ -36,7 +37,7 @@ from app.http.api.models import (
 )
 from app.http.web.api_keys import CallerBounds, find_caller, needs
 from app.http.web.openapi import document_problems
-from app.http.web.problems import MAX_DETAIL, MAX_ERRORS, FieldProblem, build_problem_response, make_printable
+from app.http.web.problems import MAX_DETAIL, MAX_ERRORS, FieldProblem, build_problem_response
 from app.http.web.routes import ApiRoute, DirectRoute, JsonRoute
 from app.ports.environment import Environment
 from app.ports.judges import Panels, ReportingJudge

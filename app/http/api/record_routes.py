@@ -10,14 +10,14 @@ from app.domain.access import KeyBounds
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import GroupCriteria, GroupDetail, GroupFilter, StatisticsBreakdown, parse_text_query
 from app.domain.runs import Run
-from app.domain.values import Name, digest
+from app.domain.values import Name
 from app.http.api.environment_routes import IdempotencyHeader, build_batch_response, score_in_bounds
 from app.http.api.models import GroupPage, GroupReplies, GroupView, RunPage, StatisticsView, TaskView
 from app.http.web.api_keys import CallerBounds, needs
 from app.http.web.openapi import document_problems
 from app.http.web.routes import ApiRoute, JsonRoute
 from app.ports.tracing import note_work
-from app.service.access import BoundsCheck, QuotaService, check_mixture, list_within
+from app.service.access import BoundsCheck, check_mixture, list_within
 from app.service.catalogue import Catalogue
 from app.service.handout import Dispatcher
 from app.service.requests import GroupId, NextMixedBatch, ScoreRequest, ScoreResponse, TaskBatch, TaskId
@@ -100,6 +100,7 @@ def create_records_router(
     task_cache: TaskCache,
     scoring: ScoringService,
     checks: BoundsCheck,
+    runs: RunRegistry,
 ) -> APIRouter:
     router = APIRouter(tags=["records"], route_class=ApiRoute)
     refusals = document_problems(401, 404, 422, 503)
@@ -155,6 +156,8 @@ def create_records_router(
             Name | None, Query(description="Only groups that this judge scored. Not with another `by` than `judge`.")
         ] = None,
     ) -> StatisticsView:
+        if run is not None and bounds.allows_run(run):  # of another run nobody is told whether there is one
+            await runs.require(run, "query.run")
         labelled = _find_labelled(catalogue, by, judge)
         breakdown = _choose_breakdown(by, judge, bool(labelled))
         uncounted = await views.count_uncounted()
@@ -244,7 +247,7 @@ _EXAMPLES = {
 }
 
 
-def create_rescoring_router(rescorer: Rescorer, quotas: QuotaService) -> APIRouter:
+def create_rescoring_router(rescorer: Rescorer) -> APIRouter:
     router = APIRouter(tags=["records"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 408, 410, 413, 415, 422, 429, 503)
 
@@ -255,14 +258,7 @@ def create_rescoring_router(rescorer: Rescorer, quotas: QuotaService) -> APIRout
     async def rescore(
         group_id: GroupId, request: Annotated[RescoreRequest, Body(openapi_examples=_EXAMPLES)]
     ) -> RescoreReply:
-        limits = quotas.limits
-        bound = await rescorer.bound(group_id, request) if limits is not None and limits.limits_judging else None
-        # Asked again while it is pending, it is the same work.
-        name = f"rescoring_{digest([group_id, request.model_dump(mode='json', exclude={'wait_seconds'})])}"
-        async with quotas.hold_judging(bound, name) as hold:
-            reply = await rescorer.rescore(group_id, request)
-            hold.lasts = reply.scoring.outcome == "pending"
-            return reply
+        return await rescorer.rescore(group_id, request)
 
     @router.post(
         "/groups/{group_id}/rescore/estimate",

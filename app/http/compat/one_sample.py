@@ -23,7 +23,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, T
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-from app.domain.errors import GatewayError, InvalidRequest, NotFound, QuotaExceeded, RequestRefused, Unavailable
+from app.domain.errors import (
+    GatewayError,
+    InvalidRequest,
+    InvalidValue,
+    NotFound,
+    QuotaExceeded,
+    RequestRefused,
+    Unavailable,
+)
+from app.domain.faults import explain_faults, format_field_path, make_printable
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Score
 from app.domain.tasks import Completion
@@ -31,7 +40,7 @@ from app.domain.values import Frozen, Name, WholeNumber
 from app.http.web.api_keys import get_bounds
 from app.http.web.bodies import JsonRequest
 from app.http.web.openapi import document_problems
-from app.http.web.problems import MAX_DETAIL, RefusedBody, format_field_path, make_printable
+from app.http.web.problems import MAX_DETAIL, RefusedBody, explain_request
 from app.http.web.routes import DirectInputs, DirectRoute
 from app.service.access import BoundsCheck
 from app.service.catalogue import Catalogue
@@ -87,9 +96,8 @@ def read_label(label: JsonValue, field: str) -> SampleLabel:
     try:
         return SampleLabel.model_validate(label)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        path = ".".join([field, *map(str, first["loc"])])
-        raise InvalidRequest(f"{first['msg']}; {_EXPECTED}", field=path) from None
+        first = explain_faults(error, SampleLabel, base=(field,))[0]
+        raise InvalidValue(f"{first.words}; {_EXPECTED}", field=first.dotted) from None
 
 
 def _parse_text(text: str, field: str) -> JsonValue:
@@ -251,7 +259,7 @@ class RefusingRoute(DirectRoute):
             try:
                 return cast(Response, await handle(request))
             except _REFUSED as error:
-                return _refuse(error)
+                return _refuse(error, self)
 
         return handle_or_refuse
 
@@ -261,20 +269,20 @@ class RefusingRoute(DirectRoute):
         try:
             return await super().answer(request, inputs, query)
         except _REFUSED as error:
-            return _refuse(error)
+            return _refuse(error, self)
 
 
 _REFUSED: Final = (GatewayError, RequestValidationError, HTTPException)
 
 
-def _refuse(error: GatewayError | RequestValidationError | HTTPException) -> JSONResponse:
+def _refuse(error: GatewayError | RequestValidationError | HTTPException, route: object) -> JSONResponse:
     if isinstance(error, GatewayError):
         after = error.retry_after if isinstance(error, Unavailable | QuotaExceeded) else None
         return _build_refusal(
-            error.status, RewardRefusal(error=error.detail, code=error.code, field=error.field), after
+            error.status, RewardRefusal(error=error.sentence, code=error.code, field=error.field), after
         )
     if isinstance(error, RequestValidationError):
-        return _refuse_invalid(error)
+        return _refuse_invalid(error, route)
     field = error.errors[0].field if isinstance(error, RefusedBody) and error.errors else None
     code = _CODES.get(error.status_code, "invalid_request")
     refusal = RewardRefusal(error=str(error.detail), code=code, field=field and field.removeprefix("body."))
@@ -311,15 +319,15 @@ def _build_refusal(
     return JSONResponse(content, status_code=status, headers=headers)
 
 
-def _refuse_invalid(error: RequestValidationError) -> JSONResponse:
-    first = error.errors()[0]
-    field = format_field_path([part for part in first["loc"] if part != "body"]) or None
+def _refuse_invalid(error: RequestValidationError, route: object) -> JSONResponse:
+    first = explain_request(error.errors(), route)[0]
+    field = format_field_path([part for part in first.location if part != "body"]) or None
     if isinstance(error.body, bytes):  # FastAPI parses a body exactly when its type says JSON
         refusal = RewardRefusal(
             error="send JSON with Content-Type: application/json", code="unsupported_media_type", field=None
         )
         return _build_refusal(415, refusal)
-    return _build_refusal(422, RewardRefusal(error=str(first["msg"]), code="invalid_request", field=field))
+    return _build_refusal(422, RewardRefusal(error=first.sentence, code="invalid_request", field=field))
 
 
 # Samples are held until their answer was taken.

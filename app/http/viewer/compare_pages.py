@@ -17,6 +17,7 @@ from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
 from app.domain.groups import GroupFilter, GroupSummary, StoredScores
 from app.domain.judging import compute_own_reward
+from app.domain.rollups import RollupFilter
 from app.domain.runs import StepRange
 from app.domain.scores import Score
 from app.domain.values import Frozen, is_same_model, suggest
@@ -41,6 +42,7 @@ from app.http.viewer.rendering import (
     compare_words,
 )
 from app.http.viewer.run_pages import MOST_CHOICES, RunPages, list_run_names, parse_run_name
+from app.http.viewer.sentences import tell_comparison
 from app.http.web.api_keys import CallerBounds, needs
 from app.service.access import allows_task
 from app.store.views import GroupOutline, GroupViews
@@ -89,7 +91,6 @@ class _Scanned:
     by_task: Mapping[str, tuple[int, ...]]
     """The newest group of a task first, and tasks in the order of their newest groups."""
     groups: int
-    looked_at: int
     is_whole: bool
 
 
@@ -100,7 +101,6 @@ class CheckpointGroups:
     by_task: Mapping[str, tuple[GroupSummary, ...]]
     """Of the tasks that both have; the newest group of a task first."""
     groups: int
-    looked_at: int
     is_whole: bool
 
 
@@ -116,6 +116,10 @@ class SharedTasks:
 
     def list_group_ids(self) -> list[str]:
         return [group.group_id for group in self._iter_groups()]
+
+    def count_groups(self) -> tuple[int, int]:
+        first, second = (sum(len(side.by_task[task]) for task in self.tasks) for side in (self.first, self.second))
+        return first, second
 
     def list_policy_models(self) -> list[str]:
         return sorted({group.policy.model for group in self._iter_groups() if group.policy is not None})
@@ -142,7 +146,6 @@ async def find_shared_tasks(
     other = _Scanned(
         by_task={task: groups for part in parts for task, groups in part.by_task.items()},
         groups=sum(part.groups for part in parts),
-        looked_at=sum(part.looked_at for part in parts),
         is_whole=all(part.is_whole for part in parts),
     )
     shared = [task for task in candidates if task in other.by_task][:_MOST_TASKS]
@@ -155,18 +158,18 @@ async def find_shared_tasks(
 
 async def _scan(views: GroupViews, where: GroupFilter) -> _Scanned:
     groups: list[GroupOutline] = []
-    looked_at, before = 0, where.before
+    before = where.before
     for _ in range(_MOST_WINDOWS):
         page = await views.find_outlines(where.model_copy(update={"before": before, "limit": _WINDOW}))
         groups += (group for group in page.outlines if group.scored)
-        looked_at, before = looked_at + page.looked_at, page.next_before
+        before = page.next_before
         if before is None:
             break
     by_task: dict[str, list[int]] = {}
     for group in groups:
         by_task.setdefault(group.task_id, []).append(group.sequence)
     newest = {task: tuple(sequences[:_MOST_GROUPS]) for task, sequences in by_task.items()}
-    return _Scanned(newest, len(groups), looked_at, before is None)
+    return _Scanned(newest, len(groups), before is None)
 
 
 async def _load_groups(views: GroupViews, scanned: _Scanned, tasks: Sequence[str]) -> CheckpointGroups:
@@ -176,7 +179,7 @@ async def _load_groups(views: GroupViews, scanned: _Scanned, tasks: Sequence[str
     for begin in range(0, len(sequences), _ASKED_AT_ONCE):
         for group in await views.load_summaries(sequences[begin : begin + _ASKED_AT_ONCE]):
             by_task[group.task_id] = (*by_task.get(group.task_id, ()), group)
-    return CheckpointGroups(by_task, scanned.groups, scanned.looked_at, scanned.is_whole)
+    return CheckpointGroups(by_task, scanned.groups, scanned.is_whole)
 
 
 async def _load_scores(views: GroupViews, group_ids: Sequence[str]) -> dict[str, StoredScores]:
@@ -361,6 +364,8 @@ class _ReplyReader:
 # The page.
 
 _PATH: Final = "/view/compare"
+_MOST_STEPS: Final = 60
+"""Of a run, to choose from."""
 _SHOWN: Final = 8
 """Tasks of one page: their words are compared, which takes up to a tenth of a second each."""
 _RESAMPLES: Final = 2_000
@@ -389,7 +394,8 @@ class CompareWords:
 
 @dataclass(frozen=True)
 class ScoredBy:
-    """Whose scores are compared. `used` is None where somebody has to choose, and empty for verifiers."""
+    """Whose scores are compared. `used` is None where the judge that was asked for did not score both sides, and empty
+    for verifiers."""
 
     own: tuple[str, ...]
     others: tuple[str, ...]
@@ -402,11 +408,13 @@ class ScoredBy:
 
 @dataclass(frozen=True)
 class ComparedCheckpoints:
-    """`comparison` is None where no task is shared, or somebody has to choose a judge first."""
+    """`comparison` is None where no task with a score is shared."""
 
     names: tuple[str, str]
-    looked_at: tuple[int, int]
+    groups: tuple[int, int]
+    """Of each side those that are compared; where no task is shared, all scored ones that were found."""
     is_whole: bool
+    """No older group was left to look at."""
     tasks: int
     """Tasks that both have groups for, scored by anybody."""
     left_out: int
@@ -456,6 +464,7 @@ def create_compare_router(pages: RunPages, renderer: Renderer) -> APIRouter:
         words: Annotated[CompareWords, Depends(CompareWords)],
         skip: Annotated[int, Query(ge=0, le=100_000)] = 0,
     ) -> Response:
+        words = await _choose_steps(pages, words, bounds)
         chosen, problems = parse_checkpoints(words)
         for checkpoint in chosen:
             if not await _is_known(pages, checkpoint.run, bounds):
@@ -471,12 +480,46 @@ def create_compare_router(pages: RunPages, renderer: Renderer) -> APIRouter:
             "problems": problems,
             "found": compared,
             "choices": await list_run_names(pages, bounds, MOST_CHOICES),
+            "steps": [await _list_steps(pages, run, bounds) for run in (words.first, words.second or words.first)],
+            "environments": pages.environments,
+            "says": _tell(chosen, compared),
             "skip": skip,
             **_build_charts(compared),
         }
         return renderer.render(request, "compare.html", shown, ComparePage(problems=tuple(problems), compared=compared))
 
     return router
+
+
+async def _list_steps(pages: RunPages, run: str, bounds: KeyBounds) -> list[int]:
+    """Some steps of a run, evenly spread, its first and last among them."""
+    name = parse_run_name(run.strip())
+    if name is None or not bounds.allows_run(name):
+        return []
+    where = replace(RollupFilter("step", purpose=None).within(bounds), runs=(name,))
+    sampled = await pages.views.sample_steps(where, _MOST_STEPS)
+    return sorted({rollup.key.step for rollup in sampled if rollup.key.step is not None})
+
+
+async def _choose_steps(pages: RunPages, words: CompareWords, bounds: KeyBounds) -> CompareWords:
+    """A run alone is compared by its first and its last step."""
+    others = (words.second, words.first_steps, words.second_steps, words.first_model, words.second_model)
+    if not words.first.strip() or any(word.strip() for word in others):
+        return words
+    steps = await _list_steps(pages, words.first, bounds)
+    return replace(words, first_steps=str(steps[0]), second_steps=str(steps[-1])) if len(steps) > 1 else words
+
+
+def _tell(chosen: Sequence[Checkpoint], compared: ComparedCheckpoints | None) -> str:
+    if len(chosen) < 2:
+        return "Choose a run: its first and its last step are compared, or other steps, or another run."
+    if compared is None:
+        return "Nothing to compare yet."
+    of_one_run = chosen[0].run == chosen[1].run
+    names = [str(one.steps) if of_one_run and one.steps and not one.model else one.name for one in chosen]
+    if compared.scored_by.used is None:
+        return f"The judge that was asked for has not scored groups of both {names[0]} and {names[1]}."
+    return tell_comparison((names[0], names[1]), compared.comparison, compared.groups, compared.tasks)
 
 
 async def _is_known(pages: RunPages, run: str, bounds: KeyBounds) -> bool:
@@ -509,7 +552,7 @@ def parse_checkpoints(words: CompareWords) -> tuple[list[Checkpoint], list[str]]
             parsed = None
         checkpoints.append(Checkpoint(parse_run_name(run) or run[:64], parsed, clean_word(model)))
     if checkpoints[0] == checkpoints[1] and not problems:
-        problems.append("Both sides are the same: choose another run, or other steps or another model of this one.")
+        problems.append("Both sides are the same. Choose another run, other steps or another model.")
     return checkpoints, problems
 
 
@@ -518,7 +561,11 @@ async def _compare_checkpoints(pages: RunPages, question: CompareQuestion) -> Co
     shared = await find_shared_tasks(pages.views, *checkpoints, question.where)
     scores = await _load_scores(pages.views, shared.list_group_ids())
     scored_by = _choose_judge(shared, scores, question.words.judge.strip(), pages.list_judge_models())
-    empty = _build_result(checkpoints, shared, scored_by)
+    groups = shared.count_groups()
+    if not shared.tasks:  # of the second only those on the first's tasks were looked at
+        other = await _scan(pages.views, checkpoints[1].narrow(question.where))
+        groups = (shared.first.groups, other.groups)
+    empty = _build_result(checkpoints, shared, scored_by, groups)
     if scored_by.used is None or not shared.tasks:
         return empty
     chosen = None if scored_by.used == scored_by.own else scored_by.used[0]
@@ -569,24 +616,25 @@ def _choose_judge(shared: SharedTasks, scores: Mapping[str, StoredScores], judge
     others = _list_other_judges(shared, scores, own, models) if own else ()
     if not own or judge == OWN:
         return ScoredBy(own, others, own)
-    if judge in others:
-        return ScoredBy(own, others, (judge,))
-    return ScoredBy(own, others, others[:1] if others and not judge else None)
+    if not judge:
+        return ScoredBy(own, others, others[:1] or own)
+    return ScoredBy(own, others, (judge,) if judge in others else None)
 
 
 def _build_result(
-    checkpoints: tuple[Checkpoint, Checkpoint], shared: SharedTasks, scored_by: ScoredBy
+    checkpoints: tuple[Checkpoint, Checkpoint], shared: SharedTasks, scored_by: ScoredBy, groups: tuple[int, int]
 ) -> ComparedCheckpoints:
     notice = ""
     if scored_by.is_own:
         judges = ", ".join(scored_by.own)
         notice = (
-            f"Scored by {judges}, by which these groups were scored when they were sent: a model that was trained on a "
-            "judge may only have learnt what that judge likes."
+            f"Scored by {judges}, as when the groups were sent: a model that was trained on a judge may only have "
+            "learnt what that judge likes. Score both with a judge of another model: atropos-envs rescore --run "
+            f"{checkpoints[0].run} --judge …"
         )
     return ComparedCheckpoints(
         names=(checkpoints[0].name, checkpoints[1].name),
-        looked_at=(shared.first.looked_at, shared.second.looked_at),
+        groups=groups,
         is_whole=shared.first.is_whole and shared.second.is_whole,
         tasks=len(shared.tasks),
         left_out=shared.left_out,

@@ -21,6 +21,7 @@ from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Context, Message, ToolCall, ToolSpec
 from app.http.viewer.arithmetic import RewardSum, WinnerContrast, build_sums, contrast_best, gather_equal
 from app.http.viewer.rendering import FilterQuery, Renderer, ViewerParts, WordDiff, build_filter, compare_words
+from app.http.viewer.sentences import tell_group, tell_reply
 from app.http.web.api_keys import CallerBounds, needs
 from app.http.web.routes import LazyRoute
 from app.judges.explanation import GroupExplanation, explain_group
@@ -330,23 +331,23 @@ class CompletionCard:
     candidate: str
     """The id in judgements; empty if no judge saw it."""
     outcome: str
-    reason: str
+    why_not: str
+    """The code of why there is no reward."""
     reward: str
     share: float
     """The reward, for the meter."""
     heat: int | None
     advantage: str
-    parts: tuple[tuple[str, str], ...]
-    sum: str
-    """How a judged reward is worked out; empty if a verifier decided or a gate failed."""
+    reason: str
+    """Why it earned that, in a sentence."""
     calibrated: str
     """Calibrated value and error, or why there is none; empty where the group was not drawn."""
     chips: tuple[CriterionChip, ...]
     flags: tuple[str, ...]
     gated: bool
     rationale: Excerpt | None
+    """What its judge or verifier wrote, where that is more than the sentence."""
     judges: tuple[str, ...]
-    offline: bool
     finish_reason: str
     tokens: int | None
     text: Excerpt | None
@@ -413,6 +414,7 @@ def _compute_ranks(ordered: Sequence[Score]) -> list[str]:
 
 def _build_card(rollout: Rollout, slots: Sequence[int], rank: str, advantage: float | None, why: int) -> CompletionCard:
     score, completion, slot = rollout.score, rollout.completion, slots[0] + 1
+    reason = tell_reply(score, is_offline=OFFLINE_JUDGE in score.judges)
     return CompletionCard(
         rank=rank,
         slot=slot,
@@ -421,20 +423,18 @@ def _build_card(rollout: Rollout, slots: Sequence[int], rank: str, advantage: fl
         rollout_id=rollout.rollout_id,
         candidate=escape_invisible(score.candidate),
         outcome=score.outcome,
-        reason=score.reason or "",
+        why_not=score.reason or "",
         reward=format_number(score.reward),
         share=score.reward or 0.0,
         heat=None if score.reward is None else scale_heat(score.reward),
         advantage="" if advantage is None else format_signed(advantage),
-        parts=_list_score_parts(score),
-        sum=_write_sum(score),
+        reason=reason.sentence,
         calibrated=_write_calibrated(score),
         chips=tuple(_build_chip(one.name, one.value, one) for one in score.criteria),
         flags=tuple(map(escape_invisible, score.flags)),
         gated=score.gate == 0,
-        rationale=cut_excerpt(score.rationale, 600) if score.rationale else None,
+        rationale=cut_excerpt(reason.rationale, 600) if reason.rationale else None,
         judges=score.judges,
-        offline=OFFLINE_JUDGE in score.judges,
         finish_reason=escape_invisible(completion.finish_reason or ""),
         tokens=None if completion.token_ids is None else len(completion.token_ids),
         text=None if completion.text is None else cut_excerpt(completion.text),
@@ -460,28 +460,11 @@ def _describe_size(digest: PartDigest) -> str:
     return f"{digest.count:,} numbers" if digest.characters is None else f"{digest.characters:,} characters"
 
 
-def _write_sum(score: Score) -> str:
-    weight = score.relative_weight
-    if weight is None or None in (score.reward, score.gate, score.absolute, score.relative):
-        return ""
-    mixed = (
-        f"{format_number(1.0 - weight, 2)} × {format_number(score.absolute)} absolute"
-        f" + {format_number(weight, 2)} × {format_number(score.relative)} relative"
-    )
-    bounded = f"({mixed})" if score.cap is None else f"min(cap {format_number(score.cap, 2)}, {mixed})"
-    return f"{format_number(score.reward)} = gate {format_number(score.gate, 0)} × {bounded}"
-
-
 def _write_calibrated(score: Score) -> str:
     """Empty where the group was not drawn."""
     if score.calibrated is None:
         return "" if score.uncalibrated is None else f"not calibrated: {score.uncalibrated.replace('_', ' ')}"
     return f"calibrated {format_number(score.calibrated, 2)} ± {format_number(score.calibrated_error, 2)}"
-
-
-def _list_score_parts(score: Score) -> tuple[tuple[str, str], ...]:
-    parts = (("gate", score.gate), ("absolute", score.absolute), ("relative", score.relative))
-    return tuple((name, format_number(value, 2)) for name, value in parts if value is not None)
 
 
 def _build_chip(name: str, value: float | None, criterion: Criterion | None = None) -> CriterionChip:
@@ -760,12 +743,15 @@ def _build_values(detail: GroupDetail) -> dict[str, object]:
     """The template values of `group.html`."""
     group, prompt = detail.group, detail.task.prompt
     scores = group.scores
+    summary = summarise_scores(scores)
     return {
         "group": group,
         "key": detail.task.key,
         "task_label": detail.task.label,
         "asked": _build_asked(detail),
-        "statistics": summarise_scores(scores),
+        "statistics": summary,
+        "says": tell_group(scores, summary),
+        "offline": any(OFFLINE_JUDGE in score.judges for score in scores),
         "chart": build_bar_chart([score.reward for score in scores]),
         "cards": build_cards(group),
         "is_wide": any(one.completion.messages and _is_long(one.completion.messages) for one in group.rollouts),

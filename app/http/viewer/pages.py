@@ -1,20 +1,20 @@
 """The viewer: the first page, signing in, the listing of groups, statistics and judges, and the router of all pages."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypedDict, get_args
+from typing import Annotated, Final, Literal, TypedDict
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from starlette.responses import RedirectResponse
 
 from app.domain.access import KeyBounds
-from app.domain.budgets import RunCost
 from app.domain.errors import Conflict
-from app.domain.groups import GroupFilter, GroupSummary, StatisticsBreakdown
+from app.domain.groups import GroupFilter, GroupSummary
 from app.domain.tasks import Isolation
+from app.domain.values import utc_now
 from app.http.viewer.group_pages import (
     OFFLINE_JUDGE,
     FindRubric,
@@ -27,7 +27,6 @@ from app.http.viewer.rendering import (
     REASONS,
     FilterQuery,
     FilterRoute,
-    FilterWords,
     MenuEntry,
     Renderer,
     ViewerParts,
@@ -36,11 +35,13 @@ from app.http.viewer.rendering import (
     build_filter,
     list_unread,
     load_assets,
-    pick_choice,
     pick_field,
     read_fields,
+    redirect,
+    wants_json,
 )
-from app.http.viewer.run_pages import RunPages, RunRow, list_run_names, load_row
+from app.http.viewer.run_pages import RunPages, RunRow, list_run_names, load_rows, parse_run_name
+from app.http.viewer.sentences import tell_home, tell_judges
 from app.http.web.api_keys import (
     CallerBounds,
     KeyRing,
@@ -50,6 +51,7 @@ from app.http.web.api_keys import (
     open_to_all,
 )
 from app.http.web.routes import LazyRoute
+from app.ports.environment import Clock
 from app.service.access import KeyAdmin
 from app.service.gateway import EnvironmentEntry, JudgeEntry, ServiceState, ServiceWarning, list_warnings, show_judges
 from app.store.views import GroupViews
@@ -100,17 +102,22 @@ def _create_home_router(pages: HomePages, renderer: Renderer, names: Sequence[st
             *(await _warn_of_service(pages, environments, judges) if bounds.is_open else ()),
         ]
         groups = newest[:_SHOWN_GROUPS]
-        data = {
+        data: dict[str, object] = {
             "warnings": warnings,
             "runs": rows,
             "groups": groups,
             "judges": judges,
             "environments": environments,
         }
-        shown = {
+        shown: dict[str, object] = {
             "example": "npc_arena" if "npc_arena" in names or not names else names[0],
             "offline": OFFLINE_JUDGE,
-            "sees_all": bounds.is_open,
+            "says": tell_home(
+                [(row.run.name, row.progress.state, row.attention) for row in rows],
+                len(warnings),
+                is_empty=not groups,
+                sees_all=bounds.is_open,
+            ),
         }
         return renderer.render(request, "home.html", data | shown, data)
 
@@ -124,8 +131,7 @@ async def _load_runs(pages: RunPages | None, newest: Sequence[GroupSummary], bou
     recent = list(dict.fromkeys(one.run for one in newest if one.run is not None))[:_SHOWN_RUNS]
     listed = await list_run_names(pages, bounds, _SHOWN_RUNS)
     names = list(dict.fromkeys([*recent, *listed]))[:_SHOWN_RUNS]
-    rows = await asyncio.gather(*(load_row(pages, name, bounds) for name in names))
-    return [row for row in rows if row is not None]
+    return await load_rows(pages, names, bounds)
 
 
 def warn_of_runs(rows: Sequence[RunRow]) -> Iterator[ServiceWarning]:
@@ -262,7 +268,6 @@ def _create_finding_router(
 # All pages.
 
 _FOLDER: Final = Path(__file__).parent
-_BREAKDOWNS: Final[tuple[StatisticsBreakdown, ...]] = get_args(StatisticsBreakdown)
 
 _ViewerSection = Callable[[Renderer], APIRouter]
 
@@ -271,21 +276,21 @@ def create_viewer_router(
     views: GroupViews,
     environments: Sequence[str] = (),
     judges: Callable[[], Sequence[JudgeEntry]] = tuple,
-    find_cost: Callable[[str], Awaitable[RunCost | None]] | None = None,
     find_rubric: FindRubric = find_no_rubric,
     home: HomePages | None = None,
     sections: Sequence[_ViewerSection] = (),
     parts: ViewerParts = ViewerParts(),  # noqa: B008  # frozen
     menu: Sequence[MenuEntry] = (),
     templates: Sequence[Path] = (),
+    clock: Clock = utc_now,
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
-    `judges` lists the current judges. `find_cost` says what judging a run has cost, `find_rubric` finds what a group
-    was judged by, `home` is what the first page shows, `sections` add pages. `parts`, `menu` and the folders
-    `templates` are what features add."""
+    `judges` lists the current judges. `find_rubric` finds what a group was judged by, `home` is what the first page
+    shows, `sections` add pages. `parts`, `menu` and the folders `templates` are what features add; ages are told by
+    `clock`."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute)
     assets = load_assets(_FOLDER / "static")
-    renderer = Renderer([_FOLDER / "templates", *templates], assets.version, menu)
+    renderer = Renderer([_FOLDER / "templates", *templates], assets.version, menu, clock)
     router.routes.extend(assets.router.routes)
     router.routes.extend(_create_home_router(home or HomePages(views, judges), renderer, environments).routes)
     router.routes.extend(_create_finding_router(views, renderer, environments, parts).routes)
@@ -294,24 +299,20 @@ def create_viewer_router(
         router.routes.extend(create_section(renderer).routes)
 
     @router.get("/view/stats")
-    @needs("read", "handler")
-    async def statistics(
-        request: Request, bounds: CallerBounds, environment: Word = "", run: Word = "", by: Word = ""
-    ) -> Response:
-        where = build_filter(FilterWords(environment, run), None, bounds)
-        breakdown = pick_choice(_BREAKDOWNS, by)
-        rows = await views.get_statistics(where.environment, where.run, by=breakdown, bounds=bounds)
-        shown = {"rows": rows, "where": where, "environments": environments, "by": breakdown}
-        priced = where.run if where.run and bounds.allows_run(where.run) else None
-        cost = await find_cost(priced) if find_cost is not None and priced is not None else None
-        more = {"cost": cost, "uncounted": await views.count_uncounted()}
-        return renderer.render(request, "statistics.html", shown | more, {"rows": rows, **more})
+    @needs("read", "shared")
+    async def statistics(request: Request, environment: Word = "", run: Word = "", by: Word = "") -> Response:
+        """Statistics are on the pages of runs now."""
+        format_ = "json" if wants_json(request) else ""
+        name = parse_run_name(run.strip())
+        path = "/view/runs" if name is None else f"/view/runs/{name}"
+        split = by if name is not None else "environment"
+        return redirect(request, path, environment=environment.strip(), by=split, format=format_)
 
     @router.get("/view/judges")
     @needs("read", "handler")
     async def judge_list(request: Request, bounds: CallerBounds) -> Response:
         listed = show_judges(judges(), bounds)
-        shown = {"judges": listed, "offline": OFFLINE_JUDGE}
+        shown = {"judges": listed, "offline": OFFLINE_JUDGE, "says": tell_judges(listed, OFFLINE_JUDGE)}
         return renderer.render(request, "judges.html", shown, {"judges": listed})
 
     return router

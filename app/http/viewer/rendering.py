@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from difflib import SequenceMatcher
 from functools import partial
+from importlib.metadata import metadata
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar, get_args
 from urllib.parse import parse_qs, urlencode
@@ -30,12 +31,14 @@ from app.domain.errors import InvalidRequest, NotFound, TooLarge
 from app.domain.groups import Group, GroupFilter, parse_text_query
 from app.domain.runs import Purpose
 from app.domain.scores import Outcome, Reason
+from app.domain.values import utc_now
 from app.http.web.api_keys import find_caller, name_cookie, needs
 from app.http.web.routes import LazyRoute
 from app.toolkit.charts import CHART_STYLE, open_page_templates
 from app.toolkit.texts import (
     PALETTE,
     escape_invisible,
+    format_age,
 )
 
 # What features add to the pages of the kernel.
@@ -50,14 +53,19 @@ class PageLink:
     """Orders the links of a page."""
 
 
+MenuSection = Literal["Train", "Write", "System"]
+
+
 @dataclass(frozen=True)
 class MenuEntry:
-    """An entry of the menu. `position` orders them; `here` is the name by which pages say that they belong to it."""
+    """An entry of the menu. `position` orders those of a section. By the name `here` pages say that they belong to
+    it."""
 
     position: int
     title: str
     path: str
     here: str
+    section: MenuSection = "Write"
 
 
 @dataclass(frozen=True)
@@ -108,29 +116,45 @@ class ViewerParts:
 
 
 _MENU: Final = (
-    MenuEntry(10, "Groups", "/view/groups", "groups"),
-    MenuEntry(20, "Runs", "/view/runs", "runs"),
-    MenuEntry(30, "Compare", "/view/compare", "compare"),
-    MenuEntry(40, "Characters", "/view/characters", "characters"),
-    MenuEntry(50, "Statistics", "/view/stats", "stats"),
-    MenuEntry(80, "Judges", "/view/judges", "judges"),
-    MenuEntry(110, "API", "/docs", ""),
+    MenuEntry(10, "Runs", "/view/runs", "runs", "Train"),
+    MenuEntry(20, "Groups", "/view/groups", "groups", "Train"),
+    MenuEntry(30, "Compare", "/view/compare", "compare", "Train"),
+    MenuEntry(40, "Judges", "/view/judges", "judges", "Train"),
+    MenuEntry(50, "Characters", "/view/characters", "characters"),
+    MenuEntry(110, "API", "/docs", "", "System"),
 )
+
+
+def _sort_menu(entries: Sequence[MenuEntry]) -> tuple[tuple[MenuSection, tuple[MenuEntry, ...]], ...]:
+    ordered = sorted(entries, key=lambda one: one.position)
+    return tuple(
+        (section, tuple(one for one in ordered if one.section == section)) for section in get_args(MenuSection)
+    )
 
 
 # Answers.
 
 _BY_ACCEPT: Final = {"Vary": "Accept"}
+_PACKAGE: Final = "atropos-environments"
 
 
 class Renderer:
-    """`templates` are folders, those of the kernel first; `menu` is what features add to the menu."""
+    """`templates` are folders, those of the kernel first; `menu` is what features add to the menu; ages are told by
+    `clock`."""
 
-    def __init__(self, templates: Sequence[Path], assets_version: str, menu: Sequence[MenuEntry] = ()) -> None:
+    def __init__(
+        self,
+        templates: Sequence[Path],
+        assets_version: str,
+        menu: Sequence[MenuEntry] = (),
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
         self._environment = open_page_templates(templates)
-        self._environment.filters.update(as_sent=escape, spelled_out=escape_invisible)
+        self._environment.filters.update(
+            as_sent=escape, spelled_out=escape_invisible, age=lambda time: format_age(time, clock())
+        )
         self._environment.globals.update(
-            query=_build_query, link=build_link, menu=sorted((*_MENU, *menu), key=lambda one: one.position)
+            query=_build_query, link=build_link, menu=_sort_menu((*_MENU, *menu)), docs_at=find_docs()
         )
         self._assets = f"/view/assets/{assets_version}"
 
@@ -175,6 +199,12 @@ class Renderer:
             raise NotFound(f"there is no {kind} {escape_invisible(wanted[:100])}{near}")
         values = {"kind": kind, "wanted": wanted[:100], "near": near, "path": path, "all": way}
         return self.render_page(request, "missing.html", values, status=404)
+
+
+def find_docs() -> str:
+    """Where the package says that its documentation is."""
+    named = (str(each).partition(", ") for each in metadata(_PACKAGE).get_all("Project-URL") or ())
+    return next(url for name, _, url in named if name == "Documentation")
 
 
 def wants_json(request: Request) -> bool:

@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
-from itertools import accumulate, chain, pairwise
+from functools import cached_property
+from itertools import accumulate, chain
 from typing import Annotated, Final, Literal, get_args
 
 from fastapi import APIRouter, Query, Request, Response
@@ -21,23 +21,36 @@ from app.domain.access import KeyBounds
 from app.domain.budgets import BudgetForecast
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter
-from app.domain.rollups import MeasureMap, Rollup, RollupFilter, RollupKey, Series, add_up_rollups, merge_measures
-from app.domain.runs import Run, RunProgress, tell_progress
-from app.domain.values import Z_95, Frozen, Name, Proportion, utc_now
+from app.domain.rollups import GroupSpread, MeasureMap, Rollup, RollupFilter, RollupKey, Series, add_up_rollups
+from app.domain.runs import Alarm, Run, RunProgress, tell_progress
+from app.domain.values import Frozen, Name, Proportion, compute_t_95, utc_now
 from app.http.viewer.rendering import FilterRoute, Renderer, RunMark, ViewerParts, Word, clean_word, pick_choice
+from app.http.viewer.sentences import (
+    Sparkline,
+    StepMean,
+    TrendPoint,
+    average_steps,
+    draw_sparkline,
+    list_attention,
+    tell_run,
+    tell_runs,
+    tell_trend,
+)
 from app.http.web.api_keys import CallerBounds, needs
 from app.ports.environment import Clock
 from app.service.access import list_within
 from app.service.runs import RunRegistry, RunReport
 from app.store.views import GroupViews
 from app.toolkit.charts import TONES, ChartForm, ChartMark, Curve, CurveChart, CurvePoint, draw_curves
-from app.toolkit.texts import escape_invisible, format_number
+from app.toolkit.texts import escape_invisible
 
 # The pages.
 
 _PAGE_SIZE: Final = 25
 _ARRIVALS: Final = 40
 """Newest groups by whose times a run's state is told."""
+_SAMPLED_STEPS: Final = 16
+"""Of a run in a list."""
 _MOST_RUNS: Final = 5
 """Runs whose curves lie over each other."""
 MOST_CHOICES: Final = 200
@@ -57,6 +70,7 @@ class RunPages:
     list_judge_models: Callable[[], Mapping[str, str]] = dict
     """By the names of the current judges."""
     parts: ViewerParts = field(default_factory=ViewerParts)
+    environments: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -67,6 +81,7 @@ class RunTotals:
     groups: int
     scored: int
     unscored: int
+    replies: int
     reward: float | None
     absolute: float | None
     calibrated: float | None
@@ -76,12 +91,26 @@ class RunTotals:
 
 @dataclass(frozen=True)
 class RunRow:
+    """A run, as a whole or in one environment, which `totals` name."""
+
     run: Run
     progress: RunProgress
     totals: RunTotals
     environments: tuple[str, ...]
     budget: BudgetForecast | None
     """What judging it may still cost."""
+    alarms: tuple[Alarm, ...] = ()
+    """Those that stand."""
+    curve: tuple[StepMean, ...] = ()
+    """Mean absolute rewards of some steps, or rewards where there are none."""
+
+    @property
+    def sparkline(self) -> Sparkline | None:
+        return draw_sparkline(self.curve)
+
+    @property
+    def attention(self) -> list[str]:
+        return list_attention(self.progress, self.alarms, self.totals.unscored, self.totals.replies, self.budget)
 
 
 class RunListing(Frozen):
@@ -89,6 +118,8 @@ class RunListing(Frozen):
 
     runs: tuple[RunRow, ...]
     next_after: str | None
+    uncounted: int = 0
+    """Stored groups that no figure includes yet."""
 
 
 def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
@@ -98,13 +129,27 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
 
     @router.get("")
     @needs("read", "handler")
-    async def runs(request: Request, bounds: CallerBounds, after: Word = "") -> Response:
+    async def runs(
+        request: Request, bounds: CallerBounds, after: Word = "", environment: Word = "", by: Word = ""
+    ) -> Response:
         listed = pages.runs.list_runs
         page = await list_within(listed, _name_run, bounds.allows_run, _PAGE_SIZE, parse_run_name(after))
-        rows = [row for row in await asyncio.gather(*(load_row(pages, run.name, bounds) for run in page)) if row]
+        only, is_split = clean_word(environment), by == "environment"
+        rows = await load_rows(pages, [run.name for run in page], bounds, only, is_split=is_split)
         following = page[-1].name if len(page) == _PAGE_SIZE else None
-        data = RunListing(runs=tuple(rows), next_after=following)
-        return renderer.render(request, "runs.html", {"rows": rows, "after": after, "next": following}, data)
+        uncounted = await pages.views.count_uncounted()
+        data = RunListing(runs=tuple(rows), next_after=following, uncounted=uncounted)
+        shown = {
+            "rows": rows,
+            "after": after,
+            "next": following,
+            "environment": only,
+            "environments": pages.environments,
+            "is_split": is_split,
+            "uncounted": uncounted,
+            "says": tell_runs([(row.run.name, row.progress.state, row.attention) for row in rows]),
+        }
+        return renderer.render(request, "runs.html", shown, data)
 
     @router.get("/{run}")
     @needs("read", "run")
@@ -129,6 +174,8 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
         curves = await _build_curves(
             pages, report.run, choice, [mark for one in sections for mark in one.marks], bounds
         )
+        whole = totals[0]
+        attention = list_attention(progress, report.alarms, whole.unscored, whole.replies, report.judging.budget)
         shown: dict[str, object] = {
             "run": report.run,
             "report": report,
@@ -139,6 +186,7 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
             "choice": choice,
             "choices": [name for name in await list_run_names(pages, bounds, MOST_CHOICES) if name != report.run.name],
             "breakdowns": _BREAKDOWNS,
+            "says": tell_run(curves.trend, attention),
         }
         # Of all environments together, then of each; curves and legend are in the same order.
         data: dict[str, object] = {"report": report, "progress": progress, "totals": totals}
@@ -164,11 +212,12 @@ def _name_run(run: Run) -> str:
 
 async def _find_report(pages: RunPages, name: str) -> RunReport | None:
     try:
-        return await pages.runs.get_report(name)
+        report = await pages.runs.get_report(name)
     except GatewayError as error:
         if error.status == 404:
             return None
         raise
+    return report.model_copy(update={"alarms": await pages.runs.list_open_alarms(name)})
 
 
 async def _find_others(pages: RunPages, name: str, texts: Sequence[str], bounds: KeyBounds) -> tuple[str, ...]:
@@ -184,29 +233,52 @@ async def list_run_names(pages: RunPages, bounds: KeyBounds, most: int) -> list[
     return [run.name for run in await list_within(pages.runs.list_runs, _name_run, bounds.allows_run, most, None)]
 
 
-async def load_row(pages: RunPages, name: str, bounds: KeyBounds) -> RunRow | None:
-    """None when there is no such run."""
+async def load_rows(
+    pages: RunPages, names: Sequence[str], bounds: KeyBounds, environment: str | None = None, *, is_split: bool = False
+) -> list[RunRow]:
+    """Of those runs that are there, in one environment or in all; `is_split` gives a row for each environment."""
+    found = await asyncio.gather(*(_load_row(pages, name, bounds) for name in names))
+    where = replace(RollupFilter("step", environment).within(bounds), runs=tuple(names))
+    sampled: defaultdict[tuple[str, str], list[Rollup]] = defaultdict(list)
+    for rollup in await pages.views.sample_steps(where, _SAMPLED_STEPS) if names else ():
+        for key in ((rollup.key.run or "", rollup.key.environment), (rollup.key.run or "", "")):
+            sampled[key].append(rollup)
+    rows = [row for parts in found for row in _pick_rows(parts, environment, is_split=is_split)]
+    return [replace(row, curve=average_steps(sampled[row.run.name, row.totals.environment])) for row in rows]
+
+
+def _pick_rows(parts: Sequence[RunRow], environment: str | None, *, is_split: bool) -> Sequence[RunRow]:
+    """`parts` are a run as a whole and in each environment."""
+    if environment is not None:
+        return [part for part in parts if part.totals.environment == environment]
+    return (parts[1:] or parts) if is_split else parts[:1]
+
+
+async def _load_row(pages: RunPages, name: str, bounds: KeyBounds) -> tuple[RunRow, ...]:
+    """As a whole, and in each environment; nothing when there is no such run."""
     report = await _find_report(pages, name)
     if report is None:
-        return None
+        return ()
     totals = await _load_totals(pages, name, bounds)
     environments = tuple(each.environment for each in totals[1:])
     progress = await _load_progress(pages, report, bounds)
-    return RunRow(report.run, progress, totals[0], environments, report.judging.budget)
+    budget = report.judging.budget
+    return tuple(RunRow(report.run, progress, each, environments, budget, report.alarms) for each in totals)
 
 
 async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) -> RunProgress:
     where = GroupFilter(run=report.run.name, limit=_ARRIVALS).within(bounds)
     arrivals: list[datetime] = [group.created_at for group in (await pages.views.find_outlines(where)).outlines]
     outstanding = sum(each.outstanding for each in report.activity)
-    return tell_progress(arrivals, outstanding, pages.runs.find_hold(report.run), pages.clock())
+    held, finished = pages.runs.find_hold(report.run), report.run.health.finished
+    return tell_progress(arrivals, outstanding, held, pages.clock(), finished=finished)
 
 
 async def _load_totals(pages: RunPages, run: str, bounds: KeyBounds) -> tuple[RunTotals, ...]:
     """Of all environments together, then of each."""
     rollups = await pages.views.list_rollups(RollupFilter("run", run=run).within(bounds))
     each = [_build_totals(rollup.key.environment, rollup) for rollup in rollups]
-    first = RunTotals("", 0, 0, 0, None, None, None, None, None)
+    first = RunTotals("", 0, 0, 0, 0, None, None, None, None, None)
     return (_build_totals("", add_up_rollups(rollups)) if rollups else first, *each)
 
 
@@ -216,6 +288,7 @@ def _build_totals(environment: str, rollup: Rollup) -> RunTotals:
         groups=rollup.count("groups"),
         scored=rollup.count("scored"),
         unscored=rollup.count("unscored"),
+        replies=rollup.count("rollouts"),
         reward=rollup.mean("reward"),
         absolute=rollup.mean("absolute"),
         calibrated=rollup.mean("calibrated"),
@@ -233,6 +306,11 @@ _COUNTED: Final = "criterion of all:"
 """No measure begins so: those of criteria have their place before the name."""
 
 
+def _format_unit(value: float) -> str:
+    """Two decimals, or three where there are so many: a round step may be .025."""
+    return f"{value:.3f}".removesuffix("0")
+
+
 def _format_share(value: float) -> str:
     return f"{100 * value:.3g} %"
 
@@ -245,8 +323,8 @@ def _format_dollars(value: float) -> str:
     return f"${value:.3g}"
 
 
-_UNIT_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, least_span=0.1, format_value=partial(format_number, digits=2))
-_FREE_FORM: Final = ChartForm(least_span=0.1, format_value=partial(format_number, digits=2))
+_UNIT_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, least_span=0.1, format_value=_format_unit)
+_FREE_FORM: Final = ChartForm(least_span=0.1, format_value=_format_unit)
 _SHARE_FORM: Final = ChartForm(floor=0.0, ceiling=1.0, from_floor=True, least_span=0.01, format_value=_format_share)
 _COUNT_FORM: Final = ChartForm(floor=0.0, from_floor=True, least_span=1.0, format_value=_format_count)
 _DOLLAR_FORM: Final = ChartForm(floor=0.0, from_floor=True, format_value=_format_dollars)
@@ -269,7 +347,7 @@ class CurveRule:
 _RULES: Final = (
     CurveRule("calibrated", "Calibrated", "mean", "calibrated", form=_FREE_FORM),
     CurveRule("reward", "Reward", "mean", "reward"),
-    CurveRule("absolute", "Gate × absolute", "mean", "absolute"),
+    CurveRule("absolute", "Absolute reward", "mean", "absolute"),
     CurveRule("unscored", "Without a score", "share", "unscored", "rollouts", _SHARE_FORM),
     CurveRule("gated", "Gated: reward 0", "share", "gated", form=_SHARE_FORM),
     CurveRule("low_signal", "Groups of low signal", "share", "low_signal", "groups", _SHARE_FORM),
@@ -297,13 +375,14 @@ class SeriesSource:
 
 @dataclass(frozen=True)
 class StepPoint:
-    """`count` is what `value` is the mean of; `last` is the last step that it includes."""
+    """`count` is what `value` is the mean of; `last` is the last step that it includes. `low` and `high` are null where
+    no step has two groups, since one says nothing of its chance."""
 
     step: int
     last: int
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     count: int
 
 
@@ -331,8 +410,20 @@ class ChartView:
     is_criterion: bool
 
 
-_Steps = Sequence[tuple[int, int, Rollup]]
-"""First and last step, and what both and all between them add up to."""
+@dataclass(frozen=True)
+class _Bin:
+    """Steps `first` to `last`: what they add up to in each environment, and in all of them."""
+
+    first: int
+    last: int
+    each: Sequence[Rollup]
+
+    @cached_property
+    def rollup(self) -> Rollup:
+        return add_up_rollups(self.each)
+
+
+_Steps = Sequence[_Bin]
 
 
 def measure_curves(
@@ -364,18 +455,20 @@ def draw(
     return None if chart is None else ChartView(measured, chart, wide, rule.folded, rule.is_criterion)
 
 
-def _bin_steps(rollups: Sequence[Rollup]) -> Iterator[tuple[int, int, Rollup]]:
+def _bin_steps(rollups: Sequence[Rollup]) -> Iterator[_Bin]:
     """Of what has a policy step. Criteria stand under their bare names."""
-    merged: defaultdict[int, list[MeasureMap]] = defaultdict(list)
+    merged: defaultdict[int, list[Rollup]] = defaultdict(list)
     for rollup in rollups:
         if rollup.key.step is not None:
-            merged[rollup.key.step].append(rollup.measures | _name_criteria(rollup))
+            merged[rollup.key.step].append(Rollup(rollup.key, rollup.measures | _name_criteria(rollup)))
     steps = sorted(merged)
     width = max(1, -(-len(steps) // MOST_POINTS))
     for first in range(0, len(steps), width):
         some = steps[first : first + width]
-        measures = merge_measures([each for step in some for each in merged[step]])
-        yield some[0], some[-1], Rollup(rollups[0].key, measures)
+        apart: defaultdict[str, list[Rollup]] = defaultdict(list)
+        for rollup in chain.from_iterable(merged[step] for step in some):
+            apart[rollup.key.environment].append(rollup)
+        yield _Bin(some[0], some[-1], [add_up_rollups(parts) for parts in apart.values()])
 
 
 def _name_criteria(rollup: Rollup) -> MeasureMap:
@@ -385,7 +478,7 @@ def _name_criteria(rollup: Rollup) -> MeasureMap:
 def _list_criterion_rules(binned: Sequence[_Steps]) -> Iterator[CurveRule]:
     """The criteria with the most values, in the order in which they are first met."""
     counts: Counter[str] = Counter()
-    for _, _, rollup in chain.from_iterable(binned):
+    for rollup in (some.rollup for some in chain.from_iterable(binned)):
         counts.update({name: rollup.count(name) for name in rollup.measures if name.startswith(_COUNTED)})
     most = {name for name, _ in counts.most_common(_MOST_CRITERIA)}
     for name in counts:
@@ -400,33 +493,54 @@ def _measure(rule: CurveRule, steps: _Steps) -> Iterator[StepPoint]:
 
 def _measure_shares(rule: CurveRule, steps: _Steps) -> Iterator[StepPoint]:
     """With Wilson's interval of 95 %. A measure that is nowhere above 0 is a curve all the same, of zeros."""
-    for first, last, rollup in steps:
-        share = Proportion(rollup.count(rule.measure), rollup.count(rule.of))
+    for some in steps:
+        share = Proportion(some.rollup.count(rule.measure), some.rollup.count(rule.of))
         if share.value is not None and share.interval is not None:
             low, high = share.interval
-            yield StepPoint(first, last, share.value, min(low, share.value), max(high, share.value), share.trials)
+            band = min(low, share.value), max(high, share.value)
+            yield StepPoint(some.first, some.last, share.value, *band, share.trials)
+
+
+_BORROWED: Final = 8
+"""Degrees of freedom that a step borrows from the whole curve, since few groups say little of their own spread."""
 
 
 def _measure_means(rule: CurveRule, steps: _Steps) -> Iterator[StepPoint]:
-    means = [
-        (first, last, value, rollup.count(rule.measure))
-        for first, last, rollup in steps
-        if (value := rollup.mean(rule.measure)) is not None and rollup.count(rule.measure) > 0
-    ]
-    noise = estimate_noise([(value, count) for _, _, value, count in means])
-    for first, last, value, count in means:
-        reach = Z_95 * noise / math.sqrt(count)
-        yield StepPoint(first, last, value, value - reach, value + reach, count)
+    """With bands from the groups of each step: how far groups of one environment lie apart there. What a policy learns
+    from step to step is in none of them."""
+    usual = _pool_spreads(rule.measure, steps)
+    for some in steps:
+        value, count = some.rollup.mean(rule.measure), some.rollup.count(rule.measure)
+        if value is not None and count > 0:
+            reach = _compute_reach(rule.measure, some, usual)
+            low, high = (None, None) if reach is None else (value - reach, value + reach)
+            yield StepPoint(some.first, some.last, value, low, high, count)
 
 
-def estimate_noise(values: Sequence[tuple[float, int]]) -> float:
-    """The standard deviation of a single value, by how far neighbouring means differ: what changes slowly is no noise,
-    and values of one step that are alike count for as much as they are worth (von Neumann et al., 1941). Rollups keep
-    no squares. 0 below three means."""
-    if len(values) < 3:
-        return 0.0
-    squares = [(one - other) ** 2 * count * more / (count + more) for (one, count), (other, more) in pairwise(values)]
-    return math.sqrt(math.fsum(squares) / len(squares))
+def _pool_spreads(measure: str, steps: _Steps) -> Mapping[str, GroupSpread]:
+    """By environment, whose means within each step differ only by chance."""
+    pooled: dict[str, GroupSpread] = {}
+    for rollup in chain.from_iterable(some.each for some in steps):
+        before, more = pooled.get(rollup.key.environment, GroupSpread()), rollup.spread(measure)
+        pooled[rollup.key.environment] = GroupSpread(before.squares + more.squares, before.freedom + more.freedom)
+    return pooled
+
+
+def _compute_reach(measure: str, some: _Bin, usual: Mapping[str, GroupSpread]) -> float | None:
+    """Half of the 95 % band. None where an environment never has two groups in a step."""
+    variance, freedom, total = 0.0, 0, 0
+    for rollup in some.each:
+        count, own, curve = rollup.count(measure), rollup.spread(measure), usual[rollup.key.environment]
+        if not count:
+            continue
+        if not curve.freedom:
+            return None
+        borrowed = min(_BORROWED, curve.freedom)
+        squares = own.squares + borrowed * curve.squares / curve.freedom
+        variance += count * squares / (own.freedom + borrowed)
+        freedom += own.freedom + borrowed
+        total += count
+    return compute_t_95(freedom) * math.sqrt(variance) / total
 
 
 # What curves are broken down by: the series that are read, and the groups behind each curve.
@@ -579,6 +693,24 @@ class RunCurves:
     """Of several environments at once, which mean less."""
     left_out: int
     stepless: int
+    trend: str
+    """Whether the run learns, in words."""
+
+
+_TREND_RULES: Final = tuple(rule for name in ("absolute", "reward") for rule in _RULES if rule.name == name)
+
+
+def tell_learning(rollups: Sequence[Rollup]) -> str:
+    """By the absolute reward, which does not depend on the group, or by the reward where there is none."""
+    steps = list(_bin_steps(rollups))
+    for rule in _TREND_RULES:
+        points = [
+            TrendPoint(one.step, one.last, one.value, None if one.high is None else one.high - one.value, one.count)
+            for one in _measure(rule, steps)
+        ]
+        if points:
+            return tell_trend(points, rule.title.lower())
+    return tell_trend(())
 
 
 async def _build_curves(
@@ -607,6 +739,7 @@ async def _build_curves(
         criteria=tuple(view for view in drawn if view is not None and apart and view.is_criterion),
         left_out=len(sources) - len(largest),
         stepless=sum(rollup.count("groups") for rollup in own if rollup.key.step is None),
+        trend=tell_learning(own),
     )
 
 

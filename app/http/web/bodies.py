@@ -20,14 +20,9 @@ from fastapi import Request
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import SchemaValidator, from_json
 
+from app.domain.faults import explain_faults, format_field_path, quote
 from app.domain.values import ModelWords, is_encodable, replace_in_json
-from app.http.web.problems import (
-    MAX_ERRORS,
-    FieldProblem,
-    RefusedBody,
-    describe_faults,
-    format_field_path,
-)
+from app.http.web.problems import MAX_ERRORS, FieldProblem, RefusedBody, describe_errors
 from app.toolkit.texts import run_in_turn
 
 # Before JSON is parsed: how many values it holds, and numbers that are too large.
@@ -245,7 +240,7 @@ def _refuse_depth() -> RefusedBody:
 
 
 def _build_refusal(faults: tuple[FieldProblem, ...]) -> RefusedBody:
-    return RefusedBody(422, f"{faults[0].field}: {faults[0].message}", faults)
+    return RefusedBody(422, f"`{faults[0].field}`: {faults[0].message}", faults)
 
 
 def _collect_faults(value: JsonValue) -> tuple[FieldProblem, ...]:
@@ -260,15 +255,15 @@ def _find_faults(root: JsonValue) -> Iterator[tuple[_Location, str]]:
         location, value = waiting.pop()
         if isinstance(value, float):
             if not math.isfinite(value):
-                yield location, "Input should be a finite number"
+                yield location, f"{quote(value)} was given; wanted is a finite number"
         elif isinstance(value, str):
             if not is_encodable(value):
-                yield location, "Input should be text without lone surrogates"
+                yield location, "wanted is text without lone surrogates"
         elif isinstance(value, list):
             waiting.extend(((*location, index), item) for index, item in reversed(list(enumerate(value))))
         elif isinstance(value, dict):
             if not all(map(is_encodable, value)):
-                yield location, "Keys should be text without lone surrogates"
+                yield location, "a name in it has lone surrogates; wanted is text without"
             waiting.extend(((*location, key), item) for key, item in reversed(value.items()))
 
 
@@ -315,9 +310,8 @@ class BodyReader:
         try:
             return cast(BaseModel, validator.validate_python(parse_json(body, self._model), from_attributes=True))
         except ValidationError as error:
-            errors = error.errors(include_url=False, include_context=False, include_input=False)
-            faults = [{**item, "loc": ("body", *item["loc"])} for item in errors]
-            raise RefusedBody(422, *describe_faults(faults)) from None
+            faults = explain_faults(error, self._model, base=("body",))
+            raise RefusedBody(422, *describe_errors(faults)) from None
 
     def read_quickly(self, body: bytes) -> BaseModel | None:
         """A quarter of the time of Python's parser; None for what has to be looked at again to say what is wrong. No

@@ -25,11 +25,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import get_contextvars
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from app.domain.faults import make_printable
 from app.domain.values import MEBIBYTE, remember
 from app.http.web.api_keys import ALWAYS_OPEN, ApiKeys, KeyRing, ProxySignIn
 from app.http.web.bodies import DEFAULT_MAX_BYTES
 from app.http.web.openapi import install_openapi
-from app.http.web.problems import RefusedBody, build_problem_response, install_problems, make_printable
+from app.http.web.problems import RefusedBody, build_problem_response, install_problems
 from app.ports.tracing import Tracer, bind_request, open_request_span
 
 # Before all others: paths that clients build.

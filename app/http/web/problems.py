@@ -1,22 +1,22 @@
 """Errors as problem documents (RFC 9457), and as pages for a person with a browser.
 
-What came with a request is repeated only where it names a field, made printable and short; never a value, which may be
-megabytes, not encodable, or secret.
+What came with a request is repeated by `app.domain.faults` alone, printable and short; a secret never is.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from http import HTTPStatus
 from pathlib import Path
 from string import Template
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from fastapi import FastAPI
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -24,11 +24,10 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
 from app.domain.errors import GatewayError, StillStarting
+from app.domain.faults import Fault, FieldPath, explain_faults, format_field_path, make_printable
 from app.domain.values import Frozen, suggest
 
 MEDIA_TYPE = "application/problem+json"
-_MAX_TEXT = 300
-"""Maximum number of characters of a request that a problem repeats (keys in paths, never values)."""
 MAX_DETAIL = 2000
 MAX_ERRORS = 50
 
@@ -55,14 +54,6 @@ PLAY = "/play/"
 """Below it are clients of chat completions."""
 _NO_ROUTE = "No such path. `GET /envs` lists the environments, `/docs` lists the routes."
 _PAGE = Template((Path(__file__).parent / "static" / "problem.html").read_text(encoding="utf-8"))
-
-_JSON_WORDS = {
-    "Tuple should": "List should",
-    "a valid tuple": "a valid list",
-    "a valid dictionary or object to extract fields from": "a valid object",
-    "a valid dictionary": "a valid object",
-    " after validation, not ": ", not ",
-}
 
 
 class FieldProblem(Frozen):
@@ -92,7 +83,7 @@ class Problem(Frozen):
     type: str = "about:blank"
     title: str = Field(examples=["Unprocessable Content"])
     status: int = Field(examples=[422])
-    detail: str = Field(examples=["body.groups[0].completions[1].text: Input should be a valid string"])
+    detail: str = Field(examples=["`body.groups[0].completions[1].text`: 5 was given; wanted is text"])
     instance: str = Field(examples=["/envs/npc_arena/score"])
     """The request's path."""
     request_id: str = Field(examples=["5f0c9f7be5d24f3a"])
@@ -111,18 +102,6 @@ class RefusedBody(HTTPException):
     def __init__(self, status: int, detail: str, errors: tuple[FieldProblem, ...] = ()) -> None:
         super().__init__(status, detail)
         self.errors = errors
-
-
-def make_printable(text: str, limit: int = _MAX_TEXT) -> str:
-    """Makes text from a request safe to repeat: printable, encodable and short."""
-    clean = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text[:limit])
-    return clean if len(text) <= limit else f"{clean}…"
-
-
-def format_field_path(location: Sequence[str | int]) -> str:
-    """Formats `("body", "groups", 0, "text")` as `body.groups[0].text`."""
-    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location]
-    return make_printable("".join(parts).removeprefix("."))
 
 
 def build_problem_response(
@@ -199,7 +178,7 @@ def find_phrase(status: int) -> str:
 
 async def _handle_gateway_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, GatewayError)  # noqa: S101 - registered for this class
-    detail = make_printable(error.detail, MAX_DETAIL)
+    detail = make_printable(error.sentence, MAX_DETAIL)
     if isinstance(error, StillStarting):
         _log.debug("still_starting", detail=detail)
     elif error.status >= 500:
@@ -209,13 +188,14 @@ async def _handle_gateway_error(request: Request, error: Exception) -> Response:
         error.status,
         detail,
         code=error.code,
-        errors=() if error.field is None else (FieldProblem(field=make_printable(error.field), message=detail),),
+        errors=()
+        if error.field is None
+        else (FieldProblem(field=make_printable(error.field), message=make_printable(error.detail, MAX_DETAIL)),),
         headers=None if error.retry_after is None else {"Retry-After": str(error.retry_after)},
     )
 
 
 async def _handle_validation_error(request: Request, error: Exception) -> Response:
-    """Only `loc` and `msg` of each error are used: `input` and `ctx` may hold NaN, surrogates or megabytes."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class
     faults = error.errors()
     if isinstance(error.body, bytes):  # FastAPI parses a body exactly when its type says JSON
@@ -224,36 +204,55 @@ async def _handle_validation_error(request: Request, error: Exception) -> Respon
         )
     if any(item["type"] == "json_invalid" for item in faults):
         return build_problem_response(request.scope, 400, "The body is not JSON.")
-    detail, errors = describe_faults(faults)
+    detail, errors = describe_errors(explain_request(faults, request.scope.get("route")))
     return build_problem_response(request.scope, 422, detail, errors=errors)
 
 
-def describe_faults(faults: Sequence[Mapping[str, Any]]) -> tuple[str, tuple[FieldProblem, ...]]:
-    """The summary and the list of Pydantic's errors."""
-    containers = _find_enclosing(item["loc"] for item in faults)
-    shown = [item for item in faults if item["type"] != "too_short" or item["loc"] not in containers]
+def explain_request(faults: Sequence[Mapping[str, Any]], route: object = None) -> tuple[Fault, ...]:
+    """What FastAPI found wrong in a request to the route."""
+    kinds = _list_kinds(getattr(route, "dependant", None))
+    explained: list[Fault] = []
+    for item in faults:
+        location = tuple(item["loc"])
+        base = next((location[:depth] for depth in (2, 1) if location[:depth] in kinds), ())
+        rest = {**item, "loc": location[len(base) :]}
+        explained += explain_faults([rest], kinds.get(base), base=base, noun=_NOUNS.get(location[0], "field"))
+    return tuple(explained)
+
+
+_NOUNS: Final[Mapping[str | int, str]] = MappingProxyType({"query": "parameter"})
+
+
+def _list_kinds(dependant: Dependant | None) -> dict[FieldPath, object]:
+    """What a route's parameters are, by the beginning of the places that FastAPI names for them."""
+    if dependant is None:
+        return {}
+    kinds: dict[FieldPath, object] = {}
+    named = {"query": dependant.query_params, "path": dependant.path_params, "header": dependant.header_params}
+    for place, fields in named.items():
+        for field in fields:
+            is_model = isinstance(field.field_info.annotation, type) and issubclass(
+                field.field_info.annotation, BaseModel
+            )
+            kinds[(place,) if is_model else (place, field.alias)] = field.field_info
+    if len(dependant.body_params) == 1:
+        kinds["body",] = dependant.body_params[0].field_info
+    for one in dependant.dependencies:
+        kinds = _list_kinds(one) | kinds
+    return kinds
+
+
+def describe_errors(faults: Sequence[Fault]) -> tuple[str, tuple[FieldProblem, ...]]:
+    """The summary, and what is wrong with each field."""
     errors = tuple(
-        FieldProblem(field=format_field_path(item["loc"]), message=_translate_message(str(item["msg"])))
-        for item in shown[:MAX_ERRORS]
+        FieldProblem(field=format_field_path(fault.location), message=fault.words) for fault in faults[:MAX_ERRORS]
     )
-    return _summarise_errors(errors, len(shown)), errors
+    return _summarise_errors(faults), errors
 
 
-def _find_enclosing(locations: Iterable[tuple[str | int, ...]]) -> frozenset[tuple[str | int, ...]]:
-    """The containers of invalid values. Pydantic counts only valid items and also reports such a list as too short."""
-    return frozenset(location[:depth] for location in locations for depth in range(len(location)))
-
-
-def _translate_message(message: str) -> str:
-    """Translates Pydantic's message from Python's terms to JSON's."""
-    for python, wire in _JSON_WORDS.items():
-        message = message.replace(python, wire)
-    return make_printable(message.removeprefix("Value error, "))
-
-
-def _summarise_errors(errors: Sequence[FieldProblem], count: int) -> str:
-    first = f"{errors[0].field}: {errors[0].message}" if errors else "The request is not valid"
-    return first if count < 2 else f"{first} (and {count - 1} more)"
+def _summarise_errors(faults: Sequence[Fault]) -> str:
+    first = faults[0].sentence if faults else "The request is not valid"
+    return first if len(faults) < 2 else f"{first} (and {len(faults) - 1} more)"
 
 
 def _explain_missing_route(request: Request, environments: Collection[str]) -> str:

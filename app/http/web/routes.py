@@ -28,7 +28,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, compile_path, get_name
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.domain.values import MEBIBYTE, remember, suggest
+from app.domain.values import MEBIBYTE, remember
 from app.http.web.api_keys import RequireGroup, build_gate
 from app.http.web.bodies import BodyReader, JsonRequest
 from app.http.web.problems import MAX_ERRORS
@@ -98,7 +98,7 @@ class ApiRoute(LazyRoute):
                         {
                             "type": "extra_forbidden",
                             "loc": ("query", name),
-                            "msg": f"there is no such parameter{suggest(name, parameters)}",
+                            "ctx": {"known": sorted(parameters)},
                         }
                         for name in unknown[:MAX_ERRORS]
                     ]

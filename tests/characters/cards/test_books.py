@@ -11,8 +11,10 @@ from app.characters.cards.fields import ImportReport
 from app.characters.cards.formats import MOST_ENTRIES, is_foreign_book
 from app.characters.cards.lorebooks import ORIGINAL, read_lorebook, write_lorebook
 from app.domain.errors import GatewayError
+from app.domain.values import Frozen
 from app.domain.worlds import Lorebook, LoreEntry
 from tests.support.cards import Fields
+from tests.support.tables import read_table
 
 BOOKS, ODD, FOREIGN = (
     yaml.load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
@@ -49,29 +51,7 @@ def refusal(value: JsonValue) -> tuple[str, str | None]:
 def test_every_field_of_the_third_specification_is_read() -> None:
     value = BOOKS["third specification"]
     book, report = read(value)
-    assert book == Lorebook(
-        name="The marsh",
-        description="Notes on water.",
-        scan_depth=4,
-        token_budget=512,
-        recursive=True,
-        entries=(
-            LoreEntry(
-                id="12",
-                content="The ferry takes no oxen.",
-                name="Oxen",
-                keys=("Ferry", "ox"),
-                secondary_keys=("river",),
-                logic="and_all",
-                constant=True,
-                order=7,
-                priority=3,
-                case_sensitive=True,
-                probability=0.4,
-            ),
-        ),
-        extensions={ORIGINAL: value},
-    )
+    assert book == Lorebook.model_validate({**BOOKS["read"]["third specification"], "extensions": {ORIGINAL: value}})
     assert (report.source, [(one.field, one.why) for one in report.kept]) == (
         "lorebook V3",
         [("entries[].comment", "the entry has a name"), ("extensions", "not a lorebook field")],
@@ -81,25 +61,7 @@ def test_every_field_of_the_third_specification_is_read() -> None:
 def test_world_info_is_read_by_its_own_names() -> None:
     value = BOOKS["world info"]
     book, report = read(value)
-    assert book.entries == (
-        LoreEntry(
-            id="3",
-            content="It burnt in spring.",
-            name="The mill",
-            enabled=False,
-            keys=("mill",),
-            secondary_keys=("fire", "smoke"),
-            logic="not_any",
-            order=90,
-            position="before_character",
-            scan_depth=6,
-            case_sensitive=False,
-            whole_words=True,
-            probability=0.25,
-            prevent_recursion=True,
-            exclude_recursion=True,
-        ),
-    )
+    assert book.entries == Lorebook.model_validate(BOOKS["read"]["world info"]).entries
     assert (report.source, {one.field for one in report.kept}) == (
         "world info",
         {"entries[].extensions.vectorized", "entries[].extensions.sticky"},
@@ -122,16 +84,19 @@ def test_an_odd_value_is_read_as_what_it_means_or_left_out(case: dict[str, Any])
         assert (book.entries[0], set(said[0]), said[1]) == (becomes, set(expected[0]), expected[1]), field
 
 
-@pytest.mark.parametrize(
-    ("given", "becomes"),
-    [
-        ({"probability": 30, "extensions": {"probability": None}}, {"probability": 0.3}),
-        ({"probability": None, "extensions": {"probability": 30}}, {"probability": 0.3}),
-        ({"scanDepth": 4, "extensions": {"scan_depth": None}}, {"scan_depth": 4}),
-        ({"extensions": {"scan_depth": 4, "scanDepth": None}}, {"scan_depth": 4}),
-        ({"position": 0, "extensions": {"position": None}}, {"position": "before_character"}),
-    ],
-)
+class Tables(Frozen):
+    """The tables of lorebooks.yaml, which says what each holds."""
+
+    nulls: tuple[tuple[dict[str, JsonValue], dict[str, object]], ...]
+    decorators: tuple[tuple[str, dict[str, object]], ...]
+    patterns: tuple[tuple[str, str | None], ...]
+    refused: tuple[tuple[JsonValue, str], ...]
+
+
+TABLES = read_table(__file__, "lorebooks.yaml", Tables)
+
+
+@pytest.mark.parametrize(("given", "becomes"), TABLES.nulls)
 @pytest.mark.parametrize("keys", ["keys", "key"])  # in the card's form, and in that of world info
 def test_a_setting_that_is_null_hides_none_elsewhere(
     keys: str, given: dict[str, JsonValue], becomes: dict[str, object]
@@ -187,21 +152,10 @@ def test_a_book_of_ours_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("head", "changes"),
     [
-        ("@@scan_depth 3", {"scan_depth": 3}),
-        ("@@scan_depth many", {}),
-        ("@@scan_depth 99999999", {"scan_depth": 1000}),
-        ("@@activate", {"constant": True}),
-        ("@@dont_activate", {"enabled": False}),
-        ("@@dont_activate\n@@activate", {"constant": True}),
+        *TABLES.decorators,
         ("@@additional_keys mud, tide", {"secondary_keys": ("mud", "tide"), "logic": "and_any"}),
         ("@@exclude_keys mud,tide", {"secondary_keys": ("mud", "tide"), "logic": "not_any"}),
         ("@@additional_keys mud\n@@exclude_keys tide", {"secondary_keys": ("mud",)}),
-        ("@@position before_desc", {"position": "before_character"}),
-        ("@@position after_desc", {"position": "after_character"}),
-        ("@@position scenario", {}),
-        ("@@depth 4\n@@role system\n@@is_greeting 1", {}),
-        ("@@of_another_tool 1\n@@@and_another\n@@@scan_depth 5", {"scan_depth": 5}),
-        ("@@scan_depth 2\n@@@scan_depth 5\n@@scan_depth 7", {"scan_depth": 2}),
     ],
 )
 def test_decorators_are_followed_where_an_entry_has_a_place_for_them(head: str, changes: dict[str, object]) -> None:
@@ -252,17 +206,7 @@ def test_what_an_entry_has_no_field_for_is_named() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("key", "words"),
-    [
-        ("(a+)+$", None),
-        ("(?=x)", "look-around"),
-        (r"(a)\1", "no back-references"),
-        ("(((((((((((((((((((((x{100}){100}){100})", "RE2 cannot use this pattern"),
-        ("[", "RE2 cannot use this pattern"),
-        ("x" * 201, "longer than 200 characters"),
-    ],
-)
+@pytest.mark.parametrize(("key", "words"), [*TABLES.patterns, ("x" * 201, "longer than 200 characters")])
 def test_patterns_run_in_linear_time_or_not_at_all(key: str, words: str | None) -> None:
     value: JsonValue = {"entries": [{**ENTRY, "keys": [key, "ox"], "use_regex": True, "constant": True}]}
     book, report = read(value)
@@ -306,14 +250,7 @@ def test_an_entry_too_long_to_hold_is_named_and_kept() -> None:
 @pytest.mark.parametrize(
     ("value", "field"),
     [
-        ([], "the document"),
-        ({"pages": []}, "entries"),
-        ({"spec": "lorebook_v3"}, "data"),
-        ({"spec": "chara_card_v2", "data": {"name": "x"}}, "spec"),
-        ({"entries": "x"}, "entries"),
-        ({"entries": [1]}, "entries"),
-        ({"entries": {"0": []}}, "entries"),
-        ({"entries": [{"keys": ["\ud800"], "content": "x"}]}, "entries"),
+        *TABLES.refused,
         ([{"uid": 1}] * (MOST_ENTRIES + 1), "the document"),
         ({"type": "risu", "data": [{}] * (MOST_ENTRIES + 1)}, "data"),
         ({"lorebook": {"entries": [{}] * (MOST_ENTRIES + 1)}}, "entries"),

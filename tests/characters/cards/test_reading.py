@@ -16,11 +16,13 @@ from app.characters.schema import CharacterSheet, VoiceExample, build_judge_view
 from app.domain.errors import GatewayError
 from app.domain.scores import Score
 from app.domain.tasks import Completion
+from app.domain.values import Frozen
 from app.domain.worlds import Lorebook, LoreEntry
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaParams
 from app.ports.environment import Tools
 from tests.envs.npc_arena.test_npc_arena import ScriptedPanel
 from tests.support.cards import V1, V2, V3, Fields
+from tests.support.tables import read_table
 
 FOREIGN = yaml.safe_load((Path(__file__).parent / "foreign.yaml").read_text(encoding="utf-8"))
 ORDERS = "the author's instructions to a model; not used in any prompt"
@@ -134,19 +136,21 @@ def test_a_card_can_be_judged_by_the_generic_scenes() -> None:
     )
 
 
+class Tables(Frozen):
+    """The tables of reading.yaml, which says what each holds."""
+
+    talk: tuple[tuple[str, tuple[tuple[str, str], ...], str | None], ...]
+    slugs: tuple[tuple[str, str], ...]
+    refused: tuple[tuple[JsonValue, str], ...]
+    odd: tuple[tuple[dict[str, JsonValue], dict[str, object], str], ...]
+
+
+TABLES = read_table(__file__, "reading.yaml", Tables)
+
+
 @pytest.mark.parametrize(
     ("examples", "expected", "rest"),
-    [
-        ("", (), None),
-        ("{{user}}: Hi\n{{char}}: Lo", (("Hi", "Lo"),), None),
-        ("<start>\n<USER>: Hi\n<bot>: Lo\nand on", (("Hi", "Lo\nand on"),), None),
-        ("<START>\n{{user}}: a\nMara Quill: b\n{{user}}: c\n{{Char}}: d", (("a", "b"), ("c", "d")), None),
-        ("<START>\n{{char}}: first", (), "You: first"),
-        ("<START>\n{{user}}: a\n{{user}}: b", (), "They: a\nThey: b"),
-        ("<START>\n{{user}}: \n{{char}}: b", (), "They: \nYou: b"),
-        ("<START>\nIt rains.\n{{user}}: a\n{{char}}: b", (), "It rains.\nThey: a\nYou: b"),
-        ("<START>\n{{user}}: a\n{{char}}: " + "b" * 4001, (), "They: a\nYou: " + "b" * 4001),
-    ],
+    [*TABLES.talk, ("<START>\n{{user}}: a\n{{char}}: " + "b" * 4001, (), "They: a\nYou: " + "b" * 4001)],
 )
 def test_talk_is_read_as_exchanges_where_it_goes_to_and_fro(
     examples: str, expected: tuple[tuple[str, str], ...], rest: str | None
@@ -181,37 +185,13 @@ def test_the_words_for_the_player_are_those_of_the_language() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("Mara Quill", "mara_quill"),
-        ("../../etc/passwd", "etc_passwd"),
-        ("C:\\Windows", "c_windows"),
-        (".hidden", "hidden"),
-        ("Élodie  d'Or\n", "elodie_d_or"),
-        ("a" * 500, "a" * 48),
-        ("<script>alert(1)</script>", "script_alert_1_script"),
-        ("春野", "character_33a7c854"),
-        ("...", "character_ab5df625"),
-    ],
-)
+@pytest.mark.parametrize(("name", "expected"), [*TABLES.slugs, ("a" * 500, "a" * 48)])
 def test_names_become_ids_that_stay_in_their_folder(name: str, expected: str) -> None:
     assert build_slug(name) == expected
 
 
 @pytest.mark.parametrize(
-    ("card", "field"),
-    [
-        ([], "the document"),
-        ("x", "the document"),
-        ({"nothing": 1}, "entries"),
-        ({"spec": "chara_card_v2"}, "data"),
-        ({"spec": "chara_card_v3", "data": []}, "data"),
-        ({"description": "x"}, "name"),
-        ({"name": "  "}, "name"),
-        (of_v2(name=None), "data.name"),
-        (of_v2(name={}), "data.name"),
-    ],
+    ("card", "field"), [*TABLES.refused, (of_v2(name=None), "data.name"), (of_v2(name={}), "data.name")]
 )
 def test_a_card_without_a_name_is_refused(card: JsonValue, field: str) -> None:
     with pytest.raises(GatewayError) as caught:
@@ -225,42 +205,17 @@ PLAIN: Fields = {"spec": "chara_card_v2", "spec_version": "2.0", "data": {"name"
 @pytest.mark.parametrize(
     ("changes", "becomes", "said"),
     [
-        ({"name": 7}, {"identity.name": "7"}, "data.name: a number is read as text"),
-        ({"name": "x" * 121}, {"identity.name": "x" * 120}, "data.name: what stands behind 120 characters"),
+        *TABLES.odd,
         (
             {"description": "y" * 40_001},
             {"core.description": "y" * 40_000},
             "data.description: what stands behind 40000 characters",
         ),
-        ({"description": {"a": 1}}, {"core.description": None}, "data.description: is not text"),
-        ({"first_mes": ["x", "y"]}, {"scenario.greeting": "x\ny"}, "data.first_mes: a list is read as lines of text"),
-        ({"mes_example": False}, {}, "data.mes_example: is not text"),
-        ({"tags": "dry, wet"}, {"meta.tags": ("dry", "wet")}, "data.tags: text is read as a list, parted by commas"),
-        ({"tags": [1, None]}, {"meta.tags": ("1",)}, "data.tags: a number is read as text"),
-        ({"tags": 5.5}, {"meta.tags": ("5.5",)}, "data.tags: one value is read as a list"),
-        ({"extensions": []}, {}, "data.extensions: is not an object"),
-        (
-            {"alternate_greetings": [["x"], "y"]},
-            {"scenario.greetings": ("y",)},
-            "data.alternate_greetings: items that are not text are not used",
-        ),
-        (
-            {"alternate_greetings": "Hm, you."},
-            {"scenario.greetings": ("Hm, you.",)},
-            "data.alternate_greetings: one value is read as a list",
-        ),
         (
             {"alternate_greetings": ["x" * 40_001, "y"]},
-            {"scenario.greetings": ("x" * 40_000, "y")},
+            {"scenario.greetings": ["x" * 40_000, "y"]},
             "data.alternate_greetings: what stands behind 40000 characters",
         ),
-        (
-            {"nickname": "n" * 130},
-            {"identity.aliases": ("n" * 120,)},
-            "data.nickname: what stands behind 120 characters",
-        ),
-        ({"character_version": 2}, {"meta.version": "2"}, "data.character_version: a number is read as text"),
-        ({"character_book": []}, {"lorebook": None}, "data.character_book: is not a lorebook"),
         (
             {"character_book": [{"keys": ["a"], "content": "b"}]},
             {"lorebook": Lorebook(entries=(LoreEntry(id="1", content="b", keys=("a",), position="after_character"),))},
@@ -271,17 +226,13 @@ PLAIN: Fields = {"spec": "chara_card_v2", "spec_version": "2.0", "data": {"name"
             {"lorebook": Lorebook(scan_depth=4, entries=(LoreEntry(id="1", content="b", keys=("a",)),))},
             "data.character_book.scan_depth: text is read as a number",
         ),
-        (
-            {"extensions": {"npc_arena/sheet": {"meta": 1}}},
-            {},
-            "data.extensions.npc_arena/sheet.meta: Input should be a valid dictionary or instance of Meta",
-        ),
     ],
 )
 def test_one_odd_field_refuses_no_card(changes: Fields, becomes: dict[str, object], said: str) -> None:
     card: Fields = {**PLAIN, "data": {**data_of(PLAIN), **changes}}
     sheet, report = sheet_of(card), import_document(card, SheetNaming()).report
-    found: dict[str, object] = {path: attrgetter(path)(sheet) for path in becomes}
+    read = {path: attrgetter(path)(sheet) for path in becomes}
+    found = {path: [*value] if isinstance(value, tuple) else value for path, value in read.items()}
     notes = [f"{one.field}: {one.how}" for one in report.mended]
     notes += [f"{one.field}: {one.why}" for one in report.dropped]
     assert (found, said in notes) == (becomes, True), notes

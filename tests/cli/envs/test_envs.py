@@ -13,6 +13,9 @@ from app.cli.main import cli
 from app.envs.community.date_arithmetic import environment as date_arithmetic
 from app.toolkit.conformance.checks import CHECKS
 from app.toolkit.conformance.subject import ConformanceReport
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "envs.yaml", tuple[tuple[str | None, str], ...])
 
 RUNNER = CliRunner()
 QUICKLY = ("--tasks", "40", "--texts", "40")
@@ -81,19 +84,7 @@ def test_a_check_for_programs_is_one_object(broken: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (None, "file not found"),
-        ("x = 1\n", "should hold one environment, a class that inherits from Environment; it has none"),
-        ("from app.ports import Environment\n\n\nclass Odd(Environment):\n    size = None\n", "Odd has no name"),
-        (
-            "from app.toolkit.procedural import ProceduralEnvironment as P\n\n\nclass Odd(P):\n    name = 'odd'\n",
-            "cannot open odd: TypeError: Can't instantiate abstract class Odd",
-        ),
-        ("import nowhere_at_all\n", "cannot be read: ModuleNotFoundError: No module named 'nowhere_at_all'"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), TABLE)
 def test_what_is_no_environment_is_said(tmp_path: Path, text: str | None, words: str) -> None:
     file = tmp_path / "odd.py"
     if text is not None:

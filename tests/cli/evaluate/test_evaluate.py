@@ -16,6 +16,7 @@ from tests.support.gateways import Gateways
 from tests.support.packaged_arena import packaged_arena
 from tests.support.policy_server import MODEL, Speech, script
 from tests.support.serving import Served, serving
+from tests.support.tables import read_table
 
 RATES = [row % 5 for row in range(ROWS)]
 """Right answers of four, by row: two rows each have 0, 1, 2, 3 and 4."""
@@ -84,7 +85,7 @@ def _train(url: str) -> None:
 
 def _training(gateway: Served) -> dict[str, object]:
     """All that training sees."""
-    shown = ["/stats", "/stats?run=trained", "/view/stats", "/view/stats?env=gsm8k"]
+    shown = ["/stats", "/stats?run=trained"]
     shown += [f"/export?shape={shape}" for shape in ("rollouts", "sft&threshold=0.5", "dpo", "kto")]
     texts: dict[str, object] = {path: httpx.get(f"{gateway.url}{path}").raise_for_status().text for path in shown}
     page = httpx.get(f"{gateway.url}/groups?purpose=train").raise_for_status().json()
@@ -256,25 +257,18 @@ def test_characters_that_are_held_out_of_training(gateway: Served, tmp_path: Pat
     assert (done.exit_code, labels, held_out - labels.keys(), cautions) == (0, own, set(), ["offline_judge"]), done.told
 
 
-WRONG = {
-    "no environment": (("--env", "chess"), "the gateway has no environment 'chess'; available: blackjack,"),
-    "no gateway": (("--url", "http://127.0.0.1:9"), "cannot reach the gateway at http://127.0.0.1:9"),
-    "no policy": (("--policy", "http://127.0.0.1:9/v1"), "http://127.0.0.1:9/v1 does not answer"),
-    "no model": (("--model", "large"), "has no model 'large'; available: small"),
-    "no key": (("--api-key-env", "MY_KEY"), "--api-key-env: the environment variable MY_KEY is not set"),
-    "bad params": (("--env", "npc_arena", "--params", '{"turns": "many"}'), "params.turns"),
-    "bad extra": (("--extra", "[]"), "--extra is not a JSON object"),
-    "no other": (("--against", "nowhere"), "is not an evaluation folder"),
-}
+RUN_OF_MISTAKES = "never-made"
+WRONG = read_table(__file__, "evaluate.yaml", dict[str, tuple[tuple[str, ...], str]])
 
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_wrong_is_said_and_nothing_is_spent(gateway: Served, tmp_path: Path, wrong: str) -> None:
     given, words = WRONG[wrong]
     with serving_policy(Policy(), models=[MODEL]) as policy:
-        done = evaluate(gateway.url, policy.url, tmp_path / "out", *given)
+        done = evaluate(gateway.url, policy.url, tmp_path / "out", "--run", RUN_OF_MISTAKES, *given)
         asked = len(policy.received)
-    assert (done.exit_code, words in done.told, asked, done.attempts) == (2, True, 0, []), done.told
+    runs = httpx.get(f"{gateway.url}/runs/{RUN_OF_MISTAKES}").status_code
+    assert (done.exit_code, words in done.told, asked, done.attempts, runs) == (2, True, 0, [], 404), done.told
 
 
 def test_what_a_server_says_cannot_steer_the_terminal(gateway: Served, tmp_path: Path) -> None:

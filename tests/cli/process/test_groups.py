@@ -15,6 +15,9 @@ from app.inference.policies import TokenSequence
 from app.inference.wire import Usage
 from app.service.requests import MixMember
 from tests.support.playground import handed_out
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "groups.yaml", tuple[tuple[str | None, str | None, str | None, str], ...])
 
 TASK = handed_out(1, environment="gsm8k", messages=(Message(role="user", content="2 + 2?"),))
 FOUR = SampledCompletion(
@@ -99,17 +102,7 @@ def test_environments_are_one_or_a_mixture() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("env", "mix", "params", "words"),
-    [
-        (None, None, None, "give either --env or --mix"),
-        ("gsm8k", "gsm8k=1", None, "give either --env or --mix"),
-        (None, "gsm8k", "{}", "--params needs --env"),
-        (None, "gsm8k=0", None, "--mix gsm8k: weight: "),
-        ("Gsm 8k", None, None, "--env Gsm 8k: env: "),
-        ("gsm8k", None, "[1]", "--params is not a JSON object"),
-    ],
-)
+@pytest.mark.parametrize(("env", "mix", "params", "words"), TABLE)
 def test_a_bad_option_is_named(env: str | None, mix: str | None, params: str | None, words: str) -> None:
     with pytest.raises(ValueError, match="--") as raised:
         parse_mix(env, mix, "train", params)

@@ -16,6 +16,7 @@ from tests.support.local_tokenizer import saved_tokenizer
 from tests.support.policy_server import END, MODEL, Speech, Style, answers_rows, logprob, prompt_ids, script
 from tests.support.processing import Line, process, trained
 from tests.support.serving import Served, serving
+from tests.support.tables import read_table
 
 ROWS = 12
 _runs = itertools.count()
@@ -182,17 +183,7 @@ def test_unscored_groups_are_asked_for_again_and_then_left_out(tmp_path: Path) -
     assert (done.exit_code, done.lines, [words for words in told if words not in done.told]) == (2, [], []), done.told
 
 
-WRONG = {
-    "no environment": (("--env", "chess"), "the gateway has no environment 'chess'; available: blackjack, code_exec,"),
-    "no gateway": (("--env", "gsm8k", "--url", "http://127.0.0.1:9"), "cannot reach the gateway at http://127.0.0.1:9"),
-    "no tokenizer": (("--env", "gsm8k", "--tokenizer", "nowhere.json"), "nowhere.json: file not found"),
-    "no tokenizer to check by": (
-        ("--env", "gsm8k", "--check-tokens"),
-        "--check-tokens needs --tokenizer: the model's tokenizer.json",
-    ),
-    "no run": (("--env", "gsm8k", "--run", "My Run"), "--run: use at most 64 lower-case letters"),
-    "bad params": (("--env", "npc_arena", "--params", '{"turns": "many"}'), "params.turns"),
-}
+WRONG = read_table(__file__, "process.yaml", dict[str, tuple[tuple[str, ...], str]])
 
 
 @pytest.mark.parametrize("wrong", WRONG)

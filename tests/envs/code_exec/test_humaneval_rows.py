@@ -5,24 +5,23 @@ import asyncio
 import pytest
 from pydantic import ValidationError
 
+from app.domain.values import Frozen
 from app.envs.code_exec.rows import HumanEvalRow
 from tests.envs.code_exec.row_scores import left_out, make_row_task, score_programs
+from tests.support.tables import read_table
 
 PROMPT = 'def half(number):\n    return number / 2\n\n\ndef quarter(number: float):\n    """A quarter of it."""\n'
-CHECK = """
-
-METADATA = {'author': '?'}
 
 
-def check(candidate):
-    # easy
-    assert candidate(4) == 1, "four"
-    assert candidate(-4) == -1
-    assert abs(candidate(1) - 0.25) < 1e-6
-    assert tuple([candidate(0)]) == (0,)
-    assert candidate(8) == quarter(8)
-    assert True, "always"
-"""
+class Tables(Frozen):
+    programs: dict[str, tuple[str, float]]
+    check: str
+    loop: str
+    reference: str
+
+
+TABLES = read_table(__file__, "humaneval_rows.yaml", Tables)
+CHECK, LOOP, PROGRAMS = TABLES.check, TABLES.loop, TABLES.programs
 ROW = HumanEvalRow(
     task_id="Own/0",
     prompt=PROMPT,
@@ -34,15 +33,6 @@ TABLE = CHECK.partition("    # easy")[0] + (
     "    inputs = [[4], [1]]\n    results = [1, 0.25]\n"
     "    for i, (inp, exp) in enumerate(zip(inputs, results)):\n        assertion(candidate(*inp), exp, 0)\n"
 )
-PROGRAMS = {
-    "whole": ("def quarter(number):\n    return number / 4", 1.0),
-    "body alone": ("    return half(number) / 2", 1.0),
-    "other imports": ("from __future__ import annotations\ndef quarter(number: Any):\n    return number / 4", 1.0),
-    "own check": ("def quarter(number): pass\ndef check(candidate): pass", 0.0),
-    "nothing": ("pass", 0.0),
-    "constant": ("def quarter(number): return 1", 0.0),
-    "exit": ("raise SystemExit(0)", 0.0),
-}
 
 
 @pytest.mark.parametrize("test", [CHECK, TABLE])
@@ -62,26 +52,10 @@ def test_the_prompt_shows_the_beginning_and_no_test() -> None:
     assert [PROMPT.strip() in prompt, "candidate" in prompt] == [True, False]
 
 
-LOOP = """
-from random import randint
-
-def check(candidate):
-    for _ in range(20):
-        number = randint(0, 99)
-        assert candidate(number) == half(half(number))
-"""
-REFERENCE = (
-    "import numpy as np\n\ndef ref_func(number):\n    return half(half(number))\n\n"
-    "def assertion(out, exp, atol):\n    exact_match = out == exp\n    assert np.allclose(out, exp)\n\n"
-    "def check(candidate):\n    inputs = [[4], [1]]\n    for i, inp in enumerate(inputs):\n"
-    "        assertion(candidate(*inp), ref_func(*inp), 0)\n"
-)
-
-
 HELPED = "def check(candidate):\n    assert candidate(half(8)) == 1\n    assert candidate(half(16)) == 2\n"
 
 
-@pytest.mark.parametrize("test", [LOOP, REFERENCE])
+@pytest.mark.parametrize("test", [LOOP, TABLES.reference])
 def test_a_check_that_computes_is_run_with_the_right_body_alone(test: str) -> None:
     row = ROW.model_copy(update={"test": test})
     rewards = asyncio.run(score_programs(row, [str(row.gold), *(source for source, _ in PROGRAMS.values())]))

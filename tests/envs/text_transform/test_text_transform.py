@@ -4,33 +4,15 @@ import pytest
 
 from app.envs.text_transform.environment import CHANGES, TextTransform, TextTransformParams, TransformExercise
 from tests.envs.replies import pose, score_texts
+from tests.support.tables import read_table
 
 ENVIRONMENT = TextTransform()
 WORDS = ("otter", "maple", "zigzag", "maple", "oboe")
-BY_HAND = {
-    "write each word backwards": "retto elpam gazgiz elpam eobo",
-    "put the words in reverse order": "oboe maple zigzag maple otter",
-    "sort the words alphabetically": "maple maple oboe otter zigzag",
-    "sort the words from short to long, and leave those of the same length in the order in which they are": (
-        "oboe otter maple maple zigzag"
-    ),
-    "drop every word that has stood further to the left already": "otter maple zigzag oboe",
-    "replace each letter by the one 2 places later in the alphabet, where a comes after z": (
-        "qvvgt ocrng bkibci ocrng qdqg"
-    ),
-    "move the first 2 words to the end": "zigzag maple oboe otter maple",
-    "drop every word whose position, counted from 1, is a multiple of 2": "otter zigzag oboe",
-    "remove the letters a, e, i, o and u": "ttr mpl zgzg mpl b",
-    "write each word twice in a row": "otter otter maple maple zigzag zigzag maple maple oboe oboe",
-    "write every second word, beginning with the second, in capitals": "otter MAPLE zigzag MAPLE oboe",
-    "write after each word the number of its letters, in digits, as a word of its own": (
-        "otter 5 maple 5 zigzag 6 maple 5 oboe 4"
-    ),
-}
 
 
 def test_every_step_does_what_it_says() -> None:
-    assert {step.format(number=2): " ".join(change(WORDS, 2)) for step, change in CHANGES.items()} == BY_HAND
+    by_hand = read_table(__file__, "by_hand.yaml", dict[str, str])
+    assert {step.format(number=2): " ".join(change(WORDS, 2)) for step, change in CHANGES.items()} == by_hand
 
 
 @pytest.mark.parametrize(

@@ -6,26 +6,26 @@ import pytest
 from pydantic import JsonValue, ValidationError
 
 from app.domain.tasks import LEFT_OUT, Dataset, Message
+from app.domain.values import Frozen
 from app.envs.tool_calling.environment import APIS, ToolCalling, ToolCallingParams
 from app.envs.tool_calling.requests import INSTRUCTION, ApiBook, Category, GeneratedRequests, ToolRequest
 from app.envs.tool_calling.rows import RowCategories, ToolRow, build_schema
 from app.toolkit.tool_calls.calls import ExpectedCall
+from tests.support.tables import read_table
 
-AREA: dict[str, JsonValue] = {
-    "name": "calculate_triangle_area",
-    "description": "Area of a triangle.",
-    "parameters": {
-        "type": "dict",
-        "properties": {
-            "base": {"type": "integer", "description": "The base."},
-            "height": {"type": "float", "description": "The height."},
-            "unit": {"type": "string", "description": "The unit."},
-            "points": {"type": "tuple", "items": {"type": "float"}},
-            "style": {"type": "dict", "properties": {"colour": {"type": "string"}}},
-        },
-        "required": ["base", "height"],
-    },
-}
+
+class Tables(Frozen):
+    """rows.yaml says what each is."""
+
+    area: dict[str, JsonValue]
+    xlam: dict[str, JsonValue]
+    no_shape: tuple[dict[str, JsonValue], ...]
+    types: tuple[tuple[str, dict[str, JsonValue]], ...]
+    unanswerable: tuple[list[JsonValue], ...]
+
+
+TABLES = read_table(__file__, "rows.yaml", Tables)
+AREA = TABLES.area
 SAID = (Message(role="user", content="Area of a triangle, base 10 and height 5?"),)
 
 
@@ -119,28 +119,10 @@ def test_categories_are_told_by_tools_and_calls() -> None:
     assert [row.request.category for row in requests] == ["choice", "parallel", "several"]
 
 
-XLAM: dict[str, JsonValue] = {
-    "id": 1,
-    "query": "Where can I find live giveaways for beta access, 2 of them?",
-    "tools": json.dumps(
-        [
-            {
-                "name": "live_giveaways",
-                "description": "Giveaways by type.",
-                "parameters": {
-                    "type": {"type": "str", "description": "The type.", "default": "game"},
-                    "limit": {"type": "int, optional", "description": "How many."},
-                    "tags": {"type": "List[str]", "description": "Tags."},
-                },
-            }
-        ]
-    ),
-    "answers": json.dumps([{"name": "live_giveaways", "arguments": {"type": "beta", "limit": 2, "tags": ["x"]}}]),
-}
-
-
 def test_a_row_of_xlam() -> None:
-    row = ToolRow.model_validate(XLAM)
+    row = ToolRow.model_validate(
+        {**TABLES.xlam, **{name: json.dumps(TABLES.xlam[name]) for name in ("tools", "answers")}}
+    )
     assert (row.request.expected, row.offered[0].function.parameters) == (
         (ExpectedCall(name="live_giveaways", arguments={"type": ("beta",), "limit": (2,), "tags": (["x"],)}),),
         {
@@ -155,17 +137,7 @@ def test_a_row_of_xlam() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"question": "Hello?"},
-        {"query": "Hello?", "tools": "[{]"},
-        {"query": "Hello?", "tools": [{"description": "nameless"}]},
-        {"question": [[{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}]], "function": []},
-        {"question": 7, "function": []},
-        {"question": "Hello?", "function": [{"name": "f", "parameters": {"type": "dict", "properties": {"a": "int"}}}]},
-    ],
-)
+@pytest.mark.parametrize("columns", TABLES.no_shape)
 def test_rows_of_no_shape_are_refused(columns: dict[str, JsonValue]) -> None:
     with pytest.raises(ValidationError):
         ToolRow.model_validate(columns)
@@ -186,17 +158,7 @@ def test_a_rows_own_system_messages_are_part_of_the_only_one() -> None:
     )
 
 
-BROKEN: list[JsonValue] = [
-    [{"calculate_triangle_area": {"base": [], "height": [5]}}],
-    [{"calculate_triangle_area": {"base": [10], "height": [5], "depth": [1]}}],
-    [{"calculate_triangle_area": {"base": [10]}}],
-    [{"calculate_triangle_area": {"base": ["10"], "height": [5]}}],
-    [{"another": {}}],
-    [{}],
-]
-
-
-@pytest.mark.parametrize("truth", BROKEN)
+@pytest.mark.parametrize("truth", TABLES.unanswerable)
 def test_a_row_that_nobody_could_answer_is_left_out(truth: list[JsonValue]) -> None:
     with pytest.raises(ValidationError) as left_out:
         _row(ground_truth=truth)
@@ -224,17 +186,6 @@ def test_choices_of_a_list_are_those_of_its_items() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("written", "schema"),
-    [
-        ("any", {}),
-        ("Optional[int]", {"type": "integer"}),
-        ("List[List[float]]", {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}),
-        ("Tuple[int, str]", {"type": "array"}),
-        ("Dict[str, int]", {"type": "object"}),
-        ("str, optional", {"type": "string"}),
-        ("Boolean", {"type": "boolean"}),
-    ],
-)
+@pytest.mark.parametrize(("written", "schema"), TABLES.types)
 def test_types_by_their_proper_names(written: str, schema: dict[str, JsonValue]) -> None:
     assert build_schema({"type": written}) == schema

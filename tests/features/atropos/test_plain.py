@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.features.atropos.wire import PlainGroup, ScoredData, parse_plain_group, split_array
 from tests.support.atropos import FIELDS, JSON, group, large_group
+from tests.support.tables import read_table
 from tests.support.tiers import examples
 
 MODEL = TypeAdapter(ScoredData)
@@ -55,35 +56,15 @@ def test_what_environments_send_is_plain(whole: JSON, indent: int | None, ascii_
 REST = '"masks":[[1]],"scores":[1]'
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"tokens":[[1.0]],%s}',
-        '{"tokens":[["1"]],%s}',
-        '{"tokens":[[true]],%s}',
-        '{"tokens":[[1]],%s,"unknown":1}',
-        '{"tokens":[[1]],%s,"inference_logprobs":null}',
-        '{"tokens":[[1]],%s,"scores":[NaN]}',
-        '{"tokens":[[1]],%s,"scores":[1e999]}',
-        '{"tokens":[[1]],%s,"images":NaN}',
-        '{"tokens":[[1]],%s,"images":1e999}',
-        '{"tokens":[[1]],%s,"images":"\\ud800"}',
-        '{"tokens":[[1]],%s,"images":' + "[" * 40 + "]" * 40 + "}",
-        '{"tokens":[[1]],%s,"images":' + "[" * 9000 + "]" * 9000 + "}",
-        '{"tokens":[[1' + "0" * 5000 + "]],%s}",
-        '{"tokens":[[1]],%s,"messages":[[{"role":"user"}]]}',
-        '{"tokens":[[1,2]],%s}',
-        '[{"tokens":[[1]],%s}]',
-        '{"tokens":[[1]],%s}}',
-        '{"tokens":[[01]],%s}',
-        '{"tokens":[[1]],%s,"env_id":1' + "0" * 70 + "}",
-        '{"tokens":[[1]],%s,"env_id":1.0}',
-        '{"tokens":[[1]],%s,"env_id":true}',
-        '{"tokens":[[1]],%s,"messages":"text"}',
-        '\ufeff{"tokens":[[1]],%s}',
-        "",
-    ],
-)  # fmt: skip
+LONG = (
+    '{"tokens":[[1]],%s,"images":' + "[" * 40 + "]" * 40 + "}",
+    '{"tokens":[[1]],%s,"images":' + "[" * 9000 + "]" * 9000 + "}",
+    '{"tokens":[[1' + "0" * 5000 + "]],%s}",
+    '{"tokens":[[1]],%s,"env_id":1' + "0" * 70 + "}",
+)
+
+
+@pytest.mark.parametrize("text", [*read_table(__file__, "not_plain.yaml", list[str]), *LONG])
 def test_what_is_not_plain_is_left_to_the_model(text: str) -> None:
     assert parse_plain_group(text.replace("%s", REST).encode()) is None
 

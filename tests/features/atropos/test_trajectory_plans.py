@@ -1,42 +1,22 @@
 """Every question about trajectories finds its rows through an index, however long the line is."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 
 import pytest
-from sqlalchemy import text
 
 from app.features.atropos.model import EnvRegistration
 from app.features.atropos.service import form_batch
 from app.features.atropos.store import TrajectoryQueue
 from app.main.store import Store
-from app.store.database import is_postgres, open_writer
 from tests.features.atropos.test_store import TRAINER, packed
-from tests.store.test_plans import Statement, indexes_of, statements_made
+from tests.store.test_plans import Statement, fill_and_analyze, indexes_of, statements_made
 from tests.support.store_cases import using
+from tests.support.tables import read_table
 
 pytestmark = pytest.mark.dialects
 
-LINE = "ix_trajectory_groups_line"
 
-EXPECTED: Mapping[str, set[str]] = {
-    "add": {"ix_trajectory_bodies_digest", "pk_trajectory_runs"},
-    "take": {
-        "pk_trajectory_runs",
-        "pk_trajectory_feeders",
-        "pk_trajectory_batches",
-        "pk_trajectory_groups",
-        "pk_trajectory_bodies",
-        "ix_trajectory_groups_batch",
-        "ix_trajectory_groups_body",
-        "ix_trajectory_bodies_kept",
-        "ix_trajectory_bodies_spent",
-        LINE,
-    },
-    "look": {"pk_trajectory_runs", "pk_trajectory_feeders", "pk_trajectory_batches", LINE},
-    "lag": {"pk_trajectory_runs", LINE},
-    "latest": {"ix_trajectory_bodies_kept"},
-    "seen": {"pk_trajectory_feeders"},
-}
+EXPECTED = read_table(__file__, "trajectory_plans.yaml", dict[str, set[str]])
 
 
 async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
@@ -48,11 +28,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         joining = EnvRegistration(max_token_length=1, desired_name="n", weight=1, group_size=8)
         for _ in range(20):
             await queue.join(f"r{run}", joining)
-    engine = open_writer(url)
-    if is_postgres(engine):
-        with engine.begin() as connection:
-            connection.execute(text("ANALYZE"))
-    engine.dispose()
+    fill_and_analyze(url, lambda _: None)
     calls: dict[str, Awaitable[object]] = {
         "add": queue.add("r1", [packed("new")]),
         "take": queue.take_batch("r1", "life", [1], form_batch),

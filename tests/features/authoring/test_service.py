@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 import pytest
 
-from app.characters.sheet_checks import SheetCheckContext
+from app.characters.sheet_checks import build_surroundings
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest
 from app.domain.values import utc_now
@@ -60,7 +60,7 @@ class Replica:
         self.store = OneText()
         self.catalogue = Catalogue({"toy": self.kind})
         self.catalogue.open(ConfiguredDatasets({}))
-        source = CharacterSource("toy", folder, SheetCheckContext)
+        source = CharacterSource("toy", folder, lambda: build_surroundings((), ()))
         self.service = AuthoringService(source, self.catalogue, self.store, NoWorkers(), self.fail)
 
     async def fail(self) -> None:

@@ -14,6 +14,7 @@ from app.main.store import Store
 from app.store import search
 from app.store.group_rows import GroupToStore
 from tests.support.store_cases import START, group, record, using
+from tests.support.tables import read_table
 
 LATER = START + timedelta(hours=1)
 
@@ -40,18 +41,7 @@ PLAIN: list[tuple[dict[str, object], str]] = [
     ({"env": "\x00"}, ""),
     ({"run": "nobody's"}, ""),
 ]
-OF_THE_LISTING: list[tuple[dict[str, object], str]] = [
-    ({"task_id": "task_1"}, "labelled"),
-    ({"task_id": "\x00"}, ""),
-    ({"outcome": "unscored"}, "lost"),
-    ({"reason": "budget"}, "lost"),
-    ({"model": "m \x00 é"}, "flagged"),
-    ({"flag": "late"}, "flagged"),
-    ({"flag": "lat"}, ""),
-    ({"min_step": 4, "max_step": 4}, "flagged"),
-    ({"min_mean": 0.6}, "flagged"),
-    ({"max_mean": 0.5, "min_std": 0.1, "max_std": 0.8, "run": "run"}, "plain labelled later npc"),
-]
+OF_THE_LISTING = read_table(__file__, "store.yaml", list[tuple[dict[str, object], str]])
 
 
 @pytest.mark.usefixtures("_as_among")

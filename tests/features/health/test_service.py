@@ -15,7 +15,6 @@ from app.domain.judging import Judgement, JudgeRequest
 from app.domain.runs import Alarm, HealthOptions
 from app.features.health.service import CLAIM_SECONDS, IDLE_SECONDS, RETRY_SECONDS, HealthReader, RunHealthService
 from app.features.health.store import RunHealthStore, run_health
-from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
 from app.main.gateway import build_gateway
 from app.main.store import Store
@@ -26,7 +25,7 @@ from app.service.runs import RunSettings
 from app.store.tables import claims
 from app.telemetry.metrics import NullObserver
 from tests.support.databases import MIGRATIONS
-from tests.support.playground import WAIT, World, environments
+from tests.support.playground import WAIT, PaidJudge, World, environments
 from tests.support.store_cases import alarm
 
 
@@ -40,11 +39,11 @@ class Bench:
     world: World
 
 
-class ChangingJudge(ScriptedJudge):
+class ChangingJudge(PaidJudge):
     """Reads the number that a text says, and adds its leniency. A reading takes a thousand tokens."""
 
     def __init__(self, name: str, model: str) -> None:
-        super().__init__(self.read, name)
+        super().__init__(self.read, name, 0.01, 0.02, (900, 100))
         self.model = model
         self.leniency = 0.0
         self.fresh = 0
@@ -58,15 +57,7 @@ class ChangingJudge(ScriptedJudge):
         if request.fresh and self.raises:
             raise RuntimeError("a defect of ours")
         self.fresh += request.fresh
-        made = await super().judge(request)
-        return made.model_copy(update={"calls": 1, "input_tokens": 900, "output_tokens": 100, "cost_usd": 0.01})
-
-    def compute_most(self, input_tokens: int) -> float | None:
-        return 0.02
-
-    @property
-    def longest_answer(self) -> int:
-        return 0
+        return await super().judge(request)
 
 
 @dataclass

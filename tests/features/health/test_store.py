@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from sqlalchemy import Connection, insert, select, text, update
+from sqlalchemy import Connection, insert, select, update
 
 from app.domain.judging import Judgement
 from app.domain.rollups import RollupKey
@@ -13,13 +13,13 @@ from app.domain.scores import Score
 from app.features.health.model import HealthReading, HealthState, Mark
 from app.features.health.store import READINGS_KEPT, RunHealthStore, health_readings, run_anchors
 from app.main.store import Store
-from app.store.database import is_postgres, open_writer
 from app.store.group_rows import build_group_row
 from app.store.judge_cache import MOST_VERSIONS
 from app.store.statements import encode
 from app.store.tables import groups, rollups
-from tests.store.test_plans import Statement, filler, indexes_of, statements_made
+from tests.store.test_plans import Statement, fill_and_analyze, filler, indexes_of, statements_made
 from tests.support.store_cases import START, MovableClock, alarm, group, opened, record, using
+from tests.support.tables import read_table
 
 READINGS = 4000
 RUNS = 80
@@ -208,31 +208,12 @@ def fill(connection: Connection) -> None:
 
 LATE = HealthState(marks=(Mark(first=READINGS - 620, groups=READINGS - 620), Mark(first=READINGS, groups=READINGS)))
 
-OF_READINGS = {"ix_health_readings_run", "ix_health_readings_group", "pk_health_readings"}
-ALLOWED = {
-    "readings": OF_READINGS | {"pk_run_anchors", "pk_groups"},
-    "cells": {"ix_rollups_run", "pk_pins", *OF_READINGS},
-    "anchors": {"pk_run_anchors", "pk_groups", "pk_rollouts"},
-    "shadow group": {
-        "ix_groups_run",
-        "ix_groups_run_environment",
-        "ix_health_readings_group",
-        "pk_groups",
-        "pk_rollouts",
-    },
-    "tokens": {"pk_spending", "pk_health_spending"},
-    "due notices": {"ix_run_alarms_due"},
-}
+ALLOWED = read_table(__file__, "plans.yaml", dict[str, set[str]])
 
 
 async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
     await fill_run(store, run="r1")
-    engine = open_writer(url)
-    with engine.begin() as connection:
-        fill(connection)
-        if is_postgres(engine):
-            connection.execute(text("ANALYZE"))
-    engine.dispose()
+    fill_and_analyze(url, fill)
     kept, health = await store.part(RunHealthStore).list_readings("r1", 0), store.part(RunHealthStore)
     assert READINGS_KEPT < len(kept) <= READINGS_KEPT + 8
     return await statements_made(

@@ -66,7 +66,7 @@ async def test_a_pair_is_labelled_skipped_and_taken_back(client: httpx.AsyncClie
 async def test_a_chosen_group_is_labelled_blind_and_then_shown(client: httpx.AsyncClient) -> None:
     (group,) = await store_groups(client, 1)
     page = Outline((await client.get(f"/view/label?group={group}&labeller=ada")).text)
-    assert "the label is in no figure of agreement" in page.words()
+    assert "not counted in agreement" in page.words()
     assert f"/view/label?group={group}" in Outline((await client.get(f"/view/groups/{group}")).text).links()
     body = {"labeller": "ada", "act": "send", "group": group, "first": f"{group}-0", "second": f"{group}-1"}
     told = await client.post("/view/label", content=urlencode(body | {"choice": "equal"}), headers=FORM)

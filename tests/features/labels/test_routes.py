@@ -14,6 +14,7 @@ import pyarrow.parquet
 from tests.support.forked_programs import ROOT
 from tests.support.labelling import POLICY, QUALITIES, contrary, labelled_gateway, opinionated, store_groups
 from tests.support.outline import Outline
+from tests.support.tables import read_table
 
 LABEL_ROUTES: Final = (
     ("POST", "/labels/next"),
@@ -210,15 +211,7 @@ async def test_the_order_of_the_replies_is_that_of_the_lease(client: httpx.Async
     assert orders == {("0", "1"), ("1", "0")}
 
 
-WRONG: Final[tuple[tuple[dict[str, Any], int, str], ...]] = (
-    ({"pair": {"better": "group_x-0", "worse": "group_x-1"}}, 422, "pair: "),
-    ({"pair": None, "order": [["x"], ["x"]]}, 422, "body: "),
-    ({"replies": {"there is none": {"defect": True}}}, 422, "replies.there is none: "),
-    ({"lease_id": "item_0"}, 404, "lease_id: "),
-    ({"labeller": "eve"}, 409, "lease_id: "),
-    ({"rubric_version": "0"}, 409, "rubric_version: "),
-    ({"labeller": ""}, 422, "body.labeller: "),
-)
+WRONG = read_table(__file__, "routes.yaml", tuple[tuple[dict[str, Any], int, str], ...])
 
 
 async def test_what_is_wrong_with_a_label_is_named_and_nothing_is_stored(client: httpx.AsyncClient) -> None:

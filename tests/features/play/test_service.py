@@ -29,6 +29,7 @@ from app.features.play.service import (
     read_gates,
     read_model,
 )
+from app.features.play.stand_in import STAND_IN
 from app.features.worlds.service import Moment
 from app.toolkit.templates import find_packaged_folder
 
@@ -114,6 +115,24 @@ def test_what_was_said_without_retrieval_is_neither_kept_nor_a_label(
     of = OneTurn(turn(reply("a", failure=then), reply("b", "No.")), now)
     with pytest.raises(error, match="it is down"):
         run(ACTS[act](build_turns(of), ANYBODY))
+    assert of.asked == []
+
+
+@pytest.mark.parametrize("act", ["better", "keep"])
+def test_a_conversation_with_a_line_of_the_stand_in_is_neither_kept_nor_a_label(act: str) -> None:
+    said = [*turn().moment["conversation"], {"role": "assistant", "content": "Aye. (stand-in)"}]  # type: ignore[misc]
+    later = {"character": "hob_tarrant", "conversation": [*said, said[0]]}
+    of = OneTurn(turn(reply("a"), reply("b", "No.")).model_copy(update={"moment": later}))
+    with pytest.raises(Conflict, match="the stand-in said a line of this conversation"):
+        run(ACTS[act](build_turns(of), ANYBODY))
+    assert of.asked == []
+
+
+def test_turns_of_the_stand_in_are_not_stored() -> None:
+    of = OneTurn(turn())
+    replies = [reply("a"), reply("b").model_copy(update={"policy": STAND_IN})]
+    with pytest.raises(Conflict, match="turns of the stand-in are not stored"):
+        run(build_turns(of).add(run(of.prepare()), "one", replies))
     assert of.asked == []
 
 

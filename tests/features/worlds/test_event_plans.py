@@ -4,16 +4,15 @@ from collections.abc import Awaitable, Mapping
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import insert, text
+from sqlalchemy import insert
 
 from app.domain.worlds import EventSearch, Lorebook, extract_terms
 from app.features.worlds.store import EventStore
 from app.features.worlds.store_worlds import EarlierTextStore, LorebookStore, worlds
 from app.main.store import Store
-from app.store.database import is_postgres, open_writer
 from tests.features.worlds.test_store import NOON
 from tests.features.worlds.test_store import event as told
-from tests.store.test_plans import Statement, indexes_of, statements_made
+from tests.store.test_plans import Statement, fill_and_analyze, indexes_of, statements_made
 from tests.support.store_cases import using
 
 pytestmark = pytest.mark.dialects
@@ -63,13 +62,9 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         await store.part(EventStore).add_events(f"v{number}", [told(f"own{n}", n) for n in range(50)])
         await store.part(EventStore).withdraw(f"v{number}", "e2")
         await books.put(f"w{number}", "book", Lorebook())
-    engine = open_writer(url)
-    with engine.begin() as connection:
-        filler = {"depth": 0, "events": 0, "created_at": 0}
-        connection.execute(insert(worlds), [{"name": f"filler-{number}", **filler} for number in range(4000)])
-        if is_postgres(engine):
-            connection.execute(text("ANALYZE"))
-    engine.dispose()
+    filler = {"depth": 0, "events": 0, "created_at": 0}
+    rows = [{"name": f"filler-{number}", **filler} for number in range(4000)]
+    fill_and_analyze(url, lambda connection: connection.execute(insert(worlds), rows))
     asked = EventSearch("v3", NOON + timedelta(hours=60), frozenset({"person-3"}), extract_terms("word3 of word4"))
     calls: dict[str, Awaitable[object]] = {
         "tell": store.part(EventStore).add_events("v3", [told("fresh")]),

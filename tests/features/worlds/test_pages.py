@@ -16,6 +16,9 @@ from app.main.application import create_app
 from app.settings import Settings
 from tests.support.outline import Outline, page
 from tests.support.playground import serve_here
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "pages.yaml", tuple[tuple[str, int, str], ...])
 
 SHOWN = yaml.load(Path(__file__).with_name("shown_world.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 EVENTS: list[dict[str, Any]] = SHOWN["events"]
@@ -75,21 +78,7 @@ def test_the_prompt_is_the_one_that_a_game_would_get(client: TestClient) -> None
     assert html.unescape("".join(shown)) == "".join(message["content"] for message in context["messages"])
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "said"),
-    [
-        ("/view/worlds/coast/why", 422, "choose a character"),
-        ("/view/worlds/coast/why?character=nobody", 422, "nobody"),
-        ("/view/worlds/coast/why?character=hob_tarrant&as_of=noon", 422, "invalid time 'noon'"),
-        ("/view/worlds/coast/why?character=hob_tarrant&as_of=1312-04-03T12:00%2B02:00", 200, "1312-04-03 10:00:00"),
-        ("/view/worlds/coast/why?character=hob_tarrant", 200, "Enter what the player says"),
-        ("/view/worlds/coast/why?character=Hob%20Tarrant", 422, "did you mean 'hob_tarrant'?"),
-        ("/view/worlds/cost", 404, "did you mean 'coast'?"),
-        ("/view/worlds/nowhere/why?character=hob_tarrant", 404, "There is no such world"),
-        ("/view/worlds/No%20World", 404, "There is no such world"),
-        ("/view/worlds/coast?before=rubbish", 200, "Reedgate"),
-    ],
-)
+@pytest.mark.parametrize(("path", "status", "said"), TABLE)
 def test_what_makes_no_sense_is_a_page_too(client: TestClient, path: str, status: int, said: str) -> None:
     assert said in page(client.get(path), status).words()
 

@@ -16,6 +16,7 @@ from app.envs.npc_arena.environment import NpcArena
 from app.settings import EnvironmentSettings, JudgeSettings, Settings
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.playground import serve_here
+from tests.support.preferring import complete, write_verdict
 from tests.support.shown_prompts import read_prompt
 
 Json = dict[str, Any]
@@ -53,19 +54,14 @@ class Grader:
             self.answers += 1
             if system.startswith("You write replies"):
                 self.writings += 1
-                return _complete("I would rather not." if self.refuses else json.dumps(WRITTEN), len(question))
+                return answer("I would rather not." if self.refuses else json.dumps(WRITTEN), question)
             told = read_prompt(question)
             self.shown.append(tuple(told.texts.values()))
-        levels = {name: read_level(text) for name, text in told.texts.items()}
-        ranking = [[name] for name in sorted(levels, key=lambda name: (-levels[name], told.texts[name]))]
-        scores = {criterion: levels for criterion in told.criteria}
-        return _complete(json.dumps({"defects": [], "scores": scores, "ranking": ranking, "notes": {}}), len(question))
+        return answer(write_verdict(told, {name: read_level(text) for name, text in told.texts.items()}), question)
 
 
-def _complete(text: str, characters: int) -> Reply:
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    usage = {"prompt_tokens": 1 + characters // 5, "completion_tokens": 100}
-    return Reply(json.dumps({"choices": [choice], "usage": usage}).encode())
+def answer(text: str, question: str) -> Reply:
+    return complete(text, 1 + len(question) // 5, 100)
 
 
 def gateway(database: Path, url: str, share: float) -> AbstractContextManager[TestClient]:

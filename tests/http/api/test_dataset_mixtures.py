@@ -12,6 +12,9 @@ from fastapi.testclient import TestClient
 from app.envs.math.environment import Math
 from app.settings import Settings
 from tests.support.playground import serve_here
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "dataset_mixtures.yaml", list[tuple[dict[str, object], str, str]])
 
 
 @pytest.fixture
@@ -74,15 +77,6 @@ def test_the_first_data_set_serves_where_none_is_chosen_and_built_in_tasks_can_b
 
 
 def test_what_is_not_there_is_refused_by_name(client: TestClient) -> None:
-    wrong: list[tuple[dict[str, object], str, str]] = [
-        ({"params": {"dataset": "scool"}}, "params.dataset", "math has no data set 'scool'; did you mean 'school'?"),
-        (
-            {"params": {"dataset": "x"}},
-            "params.dataset",
-            "math has no data set 'x'; there are aime, school, built-in",
-        ),
-        ({"split": "test"}, "split", "math has no tasks in the split test with these params"),
-    ]
-    replies = [client.post("/envs/math/next-batch", json={"batch_size": 1, **body}) for body, *_ in wrong]
+    replies = [client.post("/envs/math/next-batch", json={"batch_size": 1, **body}) for body, *_ in TABLE]
     told = [(reply.status_code, reply.json()["errors"]) for reply in replies]
-    assert told == [(422, [{"field": field, "message": detail}]) for _, field, detail in wrong]
+    assert told == [(422, [{"field": field, "message": detail}]) for _, field, detail in TABLE]

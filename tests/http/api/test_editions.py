@@ -12,14 +12,15 @@ import httpx
 import pytest
 from pydantic import JsonValue
 
-from app.domain.values import digest
 from app.envs.npc_arena.environment import NpcArena
 from app.http.api.environment_routes import Examples
-from app.judges.offline import OfflineJudge
 from app.judges.panel import ConfiguredPanels
 from app.main import application
 from app.settings import Settings
 from app.toolkit.templates import find_packaged_folder
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "editions.yaml", list[tuple[JsonValue, str]])
 
 SHIPPED = find_packaged_folder("character_sheets")
 WAIT = 20.0
@@ -195,20 +196,6 @@ def test_a_run_that_pins_its_characters_never_takes_up_a_new_text(tmp_path: Path
     assert told == [[200, "pinned", 409, "characters"], [{OLD}, {OLD}, {NEW}], [{OLD}, "scored", []]]
 
 
-def test_a_run_is_told_of_a_new_version_of_the_offline_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[JsonValue] = []
-
-    async def doing(there: Place) -> None:
-        task, *_ = await there.tasks(1, "a")
-        told.append(at(await there.post("/envs/npc_arena/score", answers(task)), "groups", 0, "flags"))
-
-    with monkeypatch.context() as before:
-        before.setattr(OfflineJudge, "digest", digest(["the version before"]))
-        visit(tmp_path, doing)
-    visit(tmp_path, doing)
-    assert ["scoring_changed" in str(flags) for flags in told] == [False, True]
-
-
 async def test_what_is_out_is_scored_and_a_cursor_dealt_as_if_nothing_had_been_edited(there: Place) -> None:
     early, late = [hobs(await there.tasks(400, run))[0] for run in ("a", "b")]
     dealt = await there.tasks(10, "c", cursor=0)
@@ -278,19 +265,11 @@ async def test_a_trial_shows_what_a_gate_and_a_judge_say_of_a_sheet_that_is_not_
 
 
 async def test_a_wrong_draft_is_refused_by_field(there: Place) -> None:
-    wrong: list[tuple[JsonValue, str]] = [
-        ({"line": "Hello."}, "draft.sheet"),
-        ({"character": "nobody", "line": "Hello."}, "draft.character"),
-        ({"character": "hob_tarrant"}, "draft.line"),
-        ({"character": "hob_tarrant", "scene": "nowhere"}, "draft.scene"),
-        ({"sheet": "meta: [", "line": "Hello."}, "draft.sheet"),
-        ({"sheet": {"meta": {}}, "line": "Hello."}, "draft.sheet.meta"),
-    ]
     told = []
-    for draft, field in wrong:
+    for draft, field in TABLE:
         reply = await there.client.post("/envs/npc_arena/try", json={"draft": draft})
         told.append((reply.status_code, reply.json()["errors"][0]["field"][: len(field)]))
-    assert told == [(422, field) for _, field in wrong]
+    assert told == [(422, field) for _, field in TABLE]
 
 
 def test_what_is_out_outlives_a_restart_over_edited_sheets(tmp_path: Path) -> None:

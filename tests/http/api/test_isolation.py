@@ -19,6 +19,7 @@ from app.main.application import create_app
 from app.ports.environment import Environment, Tools
 from app.sandbox.programs import JailedPrograms
 from app.settings import ProgramSettings, Settings
+from tests.support.playground import started
 
 WEAK: Final = (("",), ())
 """No namespaces, no locks."""
@@ -56,13 +57,7 @@ async def service(
         database_url=f"sqlite:///{folder / 'test.db'}", programs=ProgramSettings(allow_weak_isolation=forced)
     )
     app = create_app(settings, environments=kinds, programs=JailedPrograms(2, *WEAK) if weak else None)
-    transport = httpx.ASGITransport(app=app)
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://localhost") as door,
-    ):
-        while (await door.get("/readyz")).status_code != 200:  # noqa: ASYNC110  # HTTP wakes nobody
-            await asyncio.sleep(0.01)
+    async with started(app) as door:
         # Readiness waits for two seconds at most until it is known how well programs are isolated.
         async with asyncio.timeout(60):
             while "doubling" in kinds and (await door.get("/envs/doubling")).json()["isolation"] is None:  # noqa: ASYNC110

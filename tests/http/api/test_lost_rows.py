@@ -7,10 +7,9 @@ import httpx
 import pytest
 from pydantic import JsonValue
 
-from app.http.api.models import GroupReplies
 from app.service import catalogue
-from app.service.requests import GroupReply, HandedOutTask, ScoreResponse, TaskBatch
 from app.service.runs import RunReport
+from tests.http.api.asking import answer, collect, score, take
 from tests.support.playground import WAIT, World, play, until
 
 
@@ -29,31 +28,14 @@ def is_stored(database: Path, table: str, column: str, value: str) -> bool:
     return found is not None
 
 
-async def hand_out(client: httpx.AsyncClient, environment: str = "toy", **body: JsonValue) -> HandedOutTask:
-    reply = await client.post(f"/envs/{environment}/next-batch", json={"batch_size": 1, **body})
-    return TaskBatch.model_validate_json(reply.content).tasks[0]
-
-
-def answer(task: HandedOutTask) -> dict[str, JsonValue]:
-    return {"task_id": task.task_id, "lease_id": task.lease_id, "completions": [{"text": "1"}, {"text": "0"}]}
-
-
-async def score(client: httpx.AsyncClient, *groups: JsonValue, wait: float | None = None) -> list[GroupReply]:
-    reply = await client.post("/score", json={"groups": groups, "wait_seconds": wait}, timeout=WAIT)
-    assert reply.status_code == 200, reply.text
-    return [
-        GroupReply.model_validate(one.model_dump()) for one in ScoreResponse.model_validate_json(reply.content).groups
-    ]
-
-
 @pytest.mark.parametrize("parts", [1, 2])
 async def test_a_task_that_is_lost_before_its_score_completes_its_lease_all_the_same(
     client: httpx.AsyncClient, database: Path, parts: int
 ) -> None:
     """Whether the group comes whole or in pieces."""
-    task = await hand_out(client, run="a")
+    task = await take(client)
     lose(database, "tasks", "prompts")
-    whole = answer(task)
+    whole = answer(task, "1", "0")
     pieces: list[JsonValue] = [
         {**whole, "completions": [{"text": text}], "part": {"key": "k", "index": place, "size": 2}}
         for place, text in enumerate("10")
@@ -65,7 +47,7 @@ async def test_a_task_that_is_lost_before_its_score_completes_its_lease_all_the_
 
 
 async def test_a_task_that_is_lost_before_a_single_sample_is_scored(client: httpx.AsyncClient, database: Path) -> None:
-    task = await hand_out(client, cursor=0)
+    task = await take(client, run=None, cursor=0)
     lose(database, "tasks", "prompts")
     sample = {"prompt": "", "response": "1", "label": task.task_id}
     reply = await client.post("/compat/slime/toy", json=sample, timeout=WAIT)
@@ -75,13 +57,12 @@ async def test_a_task_that_is_lost_before_a_single_sample_is_scored(client: http
 async def test_a_group_that_is_lost_while_it_is_scored_is_stored_with_its_scores(
     client: httpx.AsyncClient, world: World, database: Path
 ) -> None:
-    (pending,) = await score(client, answer(await hand_out(client, "slow", run="a")), wait=0)
+    (pending,) = await score(client, answer(await take(client, "slow"), "1", "0"), wait=0)
     await until(lambda: world.scorings["slow"] == 1)
     lose(database, "rollouts", "groups", "tasks", "prompts")
     world.going_on.set()
     await until(lambda: is_stored(database, "groups", "group_id", pending.group_id))
-    reply = await client.get("/groups", params={"id": pending.group_id, "wait": str(WAIT)})
-    assert [one.rewards for one in GroupReplies.model_validate_json(reply.content).groups] == [(1.0, 0.0)]
+    assert [one.rewards for one in await collect(client, pending.group_id)] == [(1.0, 0.0)]
 
 
 def test_a_lost_run_is_stored_again_with_its_settings_and_pins(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,15 +73,15 @@ def test_a_lost_run_is_stored_again_with_its_settings_and_pins(database: Path, m
 
     async def scene(client: httpx.AsyncClient) -> None:
         await client.put("/runs/a", json={"seed": 5, "strict": True})
-        await hand_out(client, run="a")
+        await take(client)
         before = (await report(client)).run
         states = []
         for lost in (("pins", "runs"), ("pins",)):
             lose(database, *lost)
-            await hand_out(client, run="a")
+            await take(client)
             states.append((await report(client)).run)
         lose(database, "pins", "runs")
-        await hand_out(client, "drill", run="a")
+        await take(client, "drill")
         pinned = {pin.environment for pin in (await report(client)).run.pins}
         assert (states, pinned) == ([before] * 2, {"toy", "drill"})
 

@@ -9,19 +9,12 @@ from tests.support.chat_server import serving
 from tests.support.judge_cases import config
 from tests.support.playground import World, gateway
 from tests.support.preferring import preferring
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "own_model.yaml", tuple[tuple[str, tuple[str, ...], str | None], ...])
 
 
-@pytest.mark.parametrize(
-    ("model", "allowed", "reason"),
-    [
-        ("tiny", (), None),
-        ("Small", (), "self_judge"),
-        ("small", ("first",), None),
-        ("small", ("second",), "self_judge"),
-        ("large", (), "self_judge"),
-        ("large", ("second",), None),
-    ],
-)
+@pytest.mark.parametrize(("model", "allowed", "reason"), TABLE)
 async def test_own_models_are_refused_unless_allowed_by_name(
     database: Path, model: str, allowed: tuple[str, ...], reason: str | None
 ) -> None:

@@ -13,24 +13,10 @@ from app.envs.rlaif.environment import Rlaif
 from app.judges.prompts import load_rubric
 from app.settings import EnvironmentSettings, Settings
 from tests.support.playground import serve_here
+from tests.support.tables import read_table
 
 TEXTS = ("Water's high, friend. I'd not cross before noon.", "Ask me again tomorrow.")
-RUBRIC = """\
-name: tavern
-version: "7"
-instructions: Compare the replies.
-criteria:
-  - name: wit
-    weight: 0.75
-    description: Is it funny?
-    anchors: {0: never, 4: always}
-  - name: responsiveness
-    weight: 0.25
-    description: Does it answer?
-    anchors: {0: never, 4: always}
-defects:
-  - {code: knows, cap: 0.3, confirms: may_know_withheld, description: It knows too much.}
-"""
+RUBRIC = read_table(__file__, "tavern.yaml", str)
 Json = dict[str, Any]
 
 

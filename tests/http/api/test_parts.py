@@ -5,30 +5,25 @@ import asyncio
 import contextlib
 import random
 import sqlite3
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import httpx
 from pydantic import JsonValue
 
-from app.http.api.models import GroupPage, GroupReplies, GroupView
-from app.service.requests import GroupProblem, GroupReply, HandedOutTask, ScoreResponse, TaskBatch
-from tests.support.playground import WAIT, World, play, until
-
-
-async def leased(client: httpx.AsyncClient, environment: str = "toy") -> HandedOutTask:
-    reply = await client.post(f"/envs/{environment}/next-batch", json={"run": "a", "batch_size": 1})
-    return TaskBatch.model_validate_json(reply.content).tasks[0]
+from app.http.api.models import GroupPage, GroupView
+from app.service.requests import GroupReply, HandedOutTask
+from tests.http.api.asking import answer, collect, score, take, tell
+from tests.support.playground import World, play, until
 
 
 def piece(task: HandedOutTask, index: int, *texts: str, size: int, key: str = "k") -> dict[str, JsonValue]:
-    return {
-        "task_id": task.task_id,
-        "lease_id": task.lease_id,
-        "completions": [{"text": text} for text in texts],
-        "part": {"key": key, "index": index, "size": size},
-    }
+    return answer(task, *texts, part={"key": key, "index": index, "size": size})
+
+
+async def scored(client: httpx.AsyncClient, *groups: object, wait: float | None = None) -> GroupReply:
+    """What is told of the last."""
+    return (await score(client, *groups, wait=wait))[-1]
 
 
 def count_pieces(database: Path) -> int:
@@ -37,37 +32,10 @@ def count_pieces(database: Path) -> int:
         return int(connection.execute("SELECT count(*) FROM part_members").fetchone()[0])
 
 
-async def told(
-    client: httpx.AsyncClient,
-    *groups: object,
-    wait: float | None = None,
-    purpose: str = "train",
-) -> Sequence[GroupReply | GroupProblem]:
-    reply = await client.post(
-        "/score",
-        json={"groups": groups, "wait_seconds": wait, "purpose": purpose},
-        timeout=WAIT,
-    )
-    assert reply.status_code == 200, reply.text
-    return ScoreResponse.model_validate_json(reply.content).groups
-
-
-async def scored(client: httpx.AsyncClient, *groups: object, wait: float | None = None) -> GroupReply:
-    """What is told of the last."""
-    last = (await told(client, *groups, wait=wait))[-1]
-    assert isinstance(last, GroupReply), last
-    return last
-
-
-async def collected(client: httpx.AsyncClient, group_id: str) -> GroupReply:
-    reply = await client.get("/groups", params={"id": group_id, "wait": str(WAIT)})
-    return GroupReplies.model_validate_json(reply.content).groups[0]
-
-
 async def test_64_pieces_at_once_out_of_order_and_twice_each_are_one_group(
     client: httpx.AsyncClient, world: World
 ) -> None:
-    task = await leased(client, "arena")
+    task = await take(client, "arena")
     pieces = [(place, piece(task, place, f"{place / 100}", size=64)) for place in range(64)] * 2
     random.Random(64).shuffle(pieces)
     replies = await asyncio.gather(*(scored(client, one) for _, one in pieces))
@@ -86,12 +54,12 @@ async def test_64_pieces_at_once_out_of_order_and_twice_each_are_one_group(
 
 
 async def test_whoever_waits_and_whoever_collects_is_told_the_same(client: httpx.AsyncClient) -> None:
-    task = await leased(client)
+    task = await take(client)
     waiting = asyncio.ensure_future(scored(client, piece(task, 0, "1", "0", size=3)))
     early = await scored(client, piece(task, 0, "1", "0", size=3), wait=0.05)
-    collecting = asyncio.ensure_future(collected(client, early.group_id))
+    collecting = asyncio.ensure_future(collect(client, early.group_id))
     last = await scored(client, piece(task, 2, "0.5", size=3), wait=None)
-    first, whole = await waiting, await collecting
+    first, (whole,) = await waiting, await collecting
     assert (early.outcome, early.rewards, early.mean) == ("pending", (None, None), None)
     assert (first.rewards, last.rewards, whole.rewards) == ((1, 0), (0.5,), (1, 0, 0.5))
     assert (first.mean, last.mean, first.std) == (whole.mean, 0.5, whole.std)
@@ -101,7 +69,7 @@ async def test_whoever_waits_and_whoever_collects_is_told_the_same(client: httpx
 async def test_a_waiting_piece_is_told_when_the_time_is_up(
     client: httpx.AsyncClient, world: World, database: Path
 ) -> None:
-    task = await leased(client)
+    task = await take(client)
     waiting = asyncio.ensure_future(scored(client, piece(task, 1, "1", size=3)))
     await until(lambda: count_pieces(database) == 1)
     world.moment += timedelta(seconds=60)
@@ -119,50 +87,50 @@ async def test_a_part_that_is_none_is_refused(client: httpx.AsyncClient) -> None
         {"size": 257},
         {"size": None},
     ]
-    sent = piece(await leased(client), 0, "1", size=1)
+    sent = piece(await take(client), 0, "1", size=1)
     replies = [await client.post("/score", json={"groups": [sent | {"part": part | one}]}) for one in wrong]
     fields = [(reply.status_code, reply.json()["errors"][0]["field"]) for reply in replies]
     assert fields == [(422, f"body.groups[0].part.{name}") for one in wrong for name in one]
 
 
 async def test_evaluations_may_come_in_pieces_and_stay_out_of_the_figures(client: httpx.AsyncClient) -> None:
-    task = (await leased(client, "arena")).model_copy(update={"lease_id": None})
+    task = (await take(client, "arena")).model_copy(update={"lease_id": None})
     pieces = [piece(task, place, text, size=2) for place, text in enumerate(("0.8", "0.2"))]
-    replies = await told(client, *pieces, purpose="eval")
+    replies = await tell(client, *pieces, purpose="eval")
     assert [reply.rewards for reply in replies if isinstance(reply, GroupReply)] == [(0.8,), (0.2,)]
     assert (await client.get("/stats")).json()["rows"] == []
 
 
 async def test_what_could_not_be_scored_is_tried_again_when_a_piece_comes_again(client: httpx.AsyncClient) -> None:
-    task = await leased(client, "flaky")
+    task = await take(client, "flaky")
     pieces = [piece(task, place, text, size=2) for place, text in enumerate(("once", "0.5"))]
-    failed = await told(client, *pieces)
+    failed = await tell(client, *pieces)
     again = await scored(client, pieces[0])
-    whole = await collected(client, again.group_id)
+    whole = (await collect(client, again.group_id))[0]
     assert [reply.rewards for reply in failed if isinstance(reply, GroupReply)] == [(None,), (0.5,)]
     assert (again.outcome, again.rewards, whole.rewards) == ("scored", (1,), (1, 0.5))
 
 
 async def test_who_hangs_up_leaves_its_piece_behind(client: httpx.AsyncClient, database: Path) -> None:
-    task = await leased(client)
+    task = await take(client)
     gone = asyncio.ensure_future(scored(client, piece(task, 0, "1", size=2)))
     await until(lambda: count_pieces(database) == 1)
     gone.cancel()
     await asyncio.gather(gone, return_exceptions=True)
     last = await scored(client, piece(task, 1, "0", size=2))
-    assert ((await collected(client, last.group_id)).rewards, last.mean) == ((1, 0), 0.5)
+    assert ((await collect(client, last.group_id))[0].rewards, last.mean) == ((1, 0), 0.5)
 
 
 def test_groups_are_looked_after_while_what_was_interrupted_goes_on(database: Path) -> None:
     world = World()
 
     async def before(client: httpx.AsyncClient) -> None:
-        task = await leased(client, "slow")
+        task = await take(client, "slow")
         await scored(client, piece(task, 0, "1", size=1), wait=0.0)
 
     async def after(client: httpx.AsyncClient) -> None:
         await until(lambda: world.scorings["slow"] == 2)
-        await scored(client, piece(await leased(client), 1, "1", size=3), wait=0.0)
+        await scored(client, piece(await take(client), 1, "1", size=3), wait=0.0)
         world.moment += timedelta(seconds=60)
         await until(lambda: world.scorings["toy"] == 1)
 

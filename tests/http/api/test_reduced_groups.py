@@ -14,9 +14,9 @@ from sqlalchemy import delete
 from app.domain.keeping import KeepLevel
 from app.domain.retention import PruneRule, ReduceRule
 from app.service.background import Pruner
-from app.service.requests import TaskBatch
 from app.store.database import open_writer
 from app.store.tables import part_members, parts
+from tests.http.api.asking import answer, take
 from tests.support.former_reductions import drop_texts
 from tests.support.playground import World
 from tests.support.store_cases import opened
@@ -42,9 +42,8 @@ async def reduce(database: Path, keep: KeepLevel = "texts") -> int:
         return (await pruner.reduce(plan, lambda _: None)).groups
 
 
-async def take(client: httpx.AsyncClient) -> dict[str, Any]:
-    looked = await client.post("/envs/toy/next-batch", json={"run": "a", "batch_size": 1, "cursor": 7})
-    (task,) = TaskBatch.model_validate_json(looked.content).tasks
+async def build_group(client: httpx.AsyncClient) -> dict[str, Any]:
+    task = await take(client, cursor=7)
     return {"task_id": task.task_id, "completions": [{"text": text} | TOKENS for text in ("0.9", "0.2")]}
 
 
@@ -63,7 +62,7 @@ async def export(client: httpx.AsyncClient, shape: str) -> tuple[list[dict[str, 
 async def test_a_repeat_gets_its_scores_and_what_needs_the_text_is_refused(
     client: httpx.AsyncClient, world: World, database: Path
 ) -> None:
-    sent = await take(client)
+    sent = await build_group(client)
     first = await score(client, sent)
     there = f"/groups/{first['group_id']}"
     rescored = (await client.post(f"{there}/rescore", json={})).json()["scoring"]
@@ -90,7 +89,7 @@ async def test_a_repeat_gets_its_scores_and_what_needs_the_text_is_refused(
 
 async def test_readers_see_digests_in_place_of_parts(client: httpx.AsyncClient, database: Path) -> None:
     put = (await client.put("/runs/a", json={"keep": "texts"})).json()["keep"]
-    sent = await take(client)
+    sent = await build_group(client)
     group_id = (await score(client, sent))["group_id"]
     await reduce(database, "all")  # the run's own choice is enough
     seen = (await client.get(f"/groups/{group_id}")).json()["group"]["rollouts"][0]
@@ -129,16 +128,8 @@ async def take_both_and_score(
     client: httpx.AsyncClient, environment: str = "toy"
 ) -> tuple[dict[str, JsonValue], dict[str, JsonValue], str]:
     """Of a task of a cursor and of a leased one: what is sent, and the group of the former."""
-    leased = await client.post(f"/envs/{environment}/next-batch", json={"run": "a", "batch_size": 1})
-    looked = await client.post(f"/envs/{environment}/next-batch", json={"run": "a", "batch_size": 1, "cursor": 7})
-    (one,) = TaskBatch.model_validate_json(leased.content).tasks
-    (other,) = TaskBatch.model_validate_json(looked.content).tasks
-    with_lease: dict[str, JsonValue] = {
-        "task_id": one.task_id,
-        "lease_id": one.lease_id,
-        "completions": [{"text": "3"}],
-    }
-    plain: dict[str, JsonValue] = {"task_id": other.task_id, "completions": [{"text": "1"}, {"text": "2"}]}
+    with_lease = answer(await take(client, environment), "3")
+    plain = answer(await take(client, environment, cursor=7), "1", "2")
     reply = await client.post("/score", json={"run": "a", "groups": [with_lease, plain]})
     return with_lease, plain, reply.json()["groups"][1]["group_id"]
 

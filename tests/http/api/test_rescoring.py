@@ -4,25 +4,24 @@ import asyncio
 from pathlib import Path
 
 import httpx
-from pydantic import TypeAdapter
 
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.http.api.models import GroupView
-from app.service.requests import GroupReply, HandedOutTask, ScoreResponse
+from app.service.requests import GroupReply
 from app.service.rescoring import RescoreReply, RescoreRequest
+from tests.http.api.asking import answer, take, tell
 from tests.support.playground import World, play, until
+from tests.support.tables import read_table
 
-TASKS = TypeAdapter(tuple[HandedOutTask, ...])
+TABLE = read_table(__file__, "rescoring.yaml", list[tuple[str, dict[str, object], str]])
+
 CONTRARY = {"judges": ["contrarian"]}
 
 
 async def stored(client: httpx.AsyncClient, environment: str, *texts: str, purpose: str = "train") -> GroupReply:
-    handed = await client.post(f"/envs/{environment}/next-batch", json={"batch_size": 1, "run": "a", "cursor": 0})
-    (task,) = TASKS.validate_python(handed.json()["tasks"])
-    group = {"task_id": task.task_id, "completions": [{"text": text} for text in texts]}
-    body = {"groups": [group], "run": "a", "purpose": purpose}
-    (reply,) = ScoreResponse.model_validate((await client.post(f"/envs/{environment}/score", json=body)).json()).groups
+    task = await take(client, environment, cursor=0)
+    (reply,) = await tell(client, answer(task, *texts), run="a", purpose=purpose)
     assert isinstance(reply, GroupReply)
     return reply
 
@@ -80,19 +79,10 @@ async def test_an_evaluation_is_scored_anew_on_absolute_alone(client: httpx.Asyn
 
 
 async def test_what_makes_no_sense_is_refused_by_name(client: httpx.AsyncClient) -> None:
-    wrong: list[tuple[str, dict[str, object], str]] = [
-        ("arena", {"judges": ["nobody"]}, "options.judges"),
-        ("toy", {"judges": ["contrarian"]}, "judges"),
-        ("arena", {"judges": ["<b>"]}, "body.judges[0]"),
-        ("arena", {"mode": "shouting"}, "body.mode"),
-        ("arena", {"relative_weight": 1.5}, "body.relative_weight"),
-        ("arena", {"wait_seconds": -1}, "body.wait_seconds"),
-        ("arena", {"colour": 1}, "body.colour"),
-    ]
     names = {kind: (await stored(client, kind, "1", "0.5")).group_id for kind in ("arena", "toy")}
-    replies = [await client.post(f"/groups/{names[kind]}/rescore", json=asked) for kind, asked, _ in wrong]
+    replies = [await client.post(f"/groups/{names[kind]}/rescore", json=asked) for kind, asked, _ in TABLE]
     found = [(reply.status_code, reply.json()["errors"][0]["field"]) for reply in replies]
-    assert found == [(422, field) for *_, field in wrong]
+    assert found == [(422, field) for *_, field in TABLE]
     assert [(await shown(client, name)).scorings for name in names.values()] == [(), ()]
 
 
@@ -131,9 +121,8 @@ async def test_a_caller_who_leaves_does_not_stop_the_scoring(client: httpx.Async
 
 async def test_scores_of_a_scoring_are_scores(client: httpx.AsyncClient) -> None:
     """Truncated completions earn what the options say."""
-    handed = await client.post("/envs/toy/next-batch", json={"batch_size": 1})
     completions = [{"text": "1", "finish_reason": "length"}, {"text": "0.5"}]
-    group = {"task_id": handed.json()["tasks"][0]["task_id"], "completions": completions}
+    group = {"task_id": (await take(client, cursor=0)).task_id, "completions": completions}
     scored = (await client.post("/envs/toy/score", json={"groups": [group]})).json()["groups"][0]
     one = await rescored(client, scored["group_id"], on_truncated="score")
     assert (one.original, one.rewards) == ((0.0, 0.5), (1.0, 0.5))

@@ -1,6 +1,5 @@
 """Budgets of runs over HTTP: what no longer fits is unscored, never judged in part."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,36 +7,16 @@ import httpx
 import pytest
 from pydantic import JsonValue
 
-from app.domain.judging import Judgement, JudgeRequest
-from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
-from app.service.requests import GroupReply, ScoreResponse
-from tests.support.playground import World, by_number, gateway
-
-
-class PaidJudge(ScriptedJudge):
-    """Every call costs a dime, and two at most; it takes a while."""
-
-    def __init__(self, name: str, price: float | None = 0.1) -> None:
-        super().__init__(by_number, name)
-        self._price = price
-
-    def compute_most(self, input_tokens: int) -> float | None:
-        return None if self._price is None else 2 * self._price
-
-    @property
-    def longest_answer(self) -> int:
-        return 0
-
-    async def judge(self, request: JudgeRequest) -> Judgement:
-        await asyncio.sleep(0.01)
-        made = await super().judge(request)
-        return made.model_copy(update={"calls": 1, "cost_usd": self._price, "input_tokens": 10, "output_tokens": 5})
+from app.service.requests import GroupReply
+from tests.http.api.asking import answer, lease, score
+from tests.support.playground import PaidJudge, World, by_number, gateway
 
 
 @pytest.fixture
 async def client(database: Path) -> AsyncIterator[httpx.AsyncClient]:
-    paid = {"paid": PaidJudge("paid"), "unpriced": PaidJudge("unpriced", None)}
+    """Every call costs a dime, and two at most."""
+    paid = {"paid": PaidJudge(by_number, "paid", 0.1, 0.2), "unpriced": PaidJudge(by_number, "unpriced", None, None)}
     async with gateway(World(), database, ConfiguredPanels(paid, {}, fallback=("paid",))) as client:
         yield client
 
@@ -46,15 +25,8 @@ async def put(client: httpx.AsyncClient, **body: JsonValue) -> httpx.Response:
     return await client.put("/runs/a", json=body)
 
 
-async def score(client: httpx.AsyncClient, count: int) -> list[GroupReply]:
-    handed = await client.post("/envs/arena/next-batch", json={"batch_size": count, "run": "a"})
-    groups: list[JsonValue] = [
-        {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": [{"text": "0.8"}, {"text": "0.2"}]}
-        for task in handed.json()["tasks"]
-    ]
-    response = await client.post("/envs/arena/score", json={"groups": groups, "run": "a"})
-    replies = ScoreResponse.model_validate(response.json()).groups
-    return [reply for reply in replies if isinstance(reply, GroupReply)]
+async def train(client: httpx.AsyncClient, count: int) -> list[GroupReply]:
+    return await score(client, *(answer(task, "0.8", "0.2") for task in await lease(client, "arena", count)))
 
 
 def reasons(replies: list[GroupReply]) -> list[str]:
@@ -65,9 +37,9 @@ def reasons(replies: list[GroupReply]) -> list[str]:
 async def test_parallel_groups_stay_within_the_budget(client: httpx.AsyncClient) -> None:
     """A group costs two dimes. Put aside are four calls of two dimes at first, then the mean."""
     await put(client, budget_usd=2.5)
-    replies = [*await score(client, 4), *await score(client, 4), *await score(client, 4), *await score(client, 4)]
+    replies = [*await train(client, 4), *await train(client, 4), *await train(client, 4), *await train(client, 4)]
     report = (await client.get("/runs/a")).json()
-    page = (await client.get("/view/stats?run=a")).text
+    page = (await client.get("/view/runs/a")).text
     assert [words in page for words in ("$2.40", "$200.00", "$0.10 of $2.50")] == [True] * 3
     judging = report["judging"]
     assert (reasons(replies), judging["spent"]["groups"]) == (["budget"] * 4 + ["scored"] * 12, 12)
@@ -79,10 +51,10 @@ async def test_parallel_groups_stay_within_the_budget(client: httpx.AsyncClient)
 
 async def test_a_raised_budget_scores_what_was_left(client: httpx.AsyncClient) -> None:
     await put(client, seed=3, budget_usd=0.5)
-    refused = await score(client, 1)
+    refused = await train(client, 1)
     raised = await put(client, seed=3, budget_usd=5.0)
     kept = await put(client, seed=3)
-    again = await score(client, 1)
+    again = await train(client, 1)
     other = await put(client, seed=4, budget_usd=9.0)
     freed = await put(client, seed=3, budget_usd=None)
     assert (reasons(refused), reasons(again)) == (["budget"], ["scored"])

@@ -9,34 +9,17 @@ from typing import Final
 import httpx
 import pytest
 
-from app.http.api.models import GroupPage, GroupReplies
+from app.http.api.models import GroupPage
 from app.service import runs
 from app.service import task_cache as shelf
-from app.service.requests import GroupReply, HandedOutTask, ScoreResponse, TaskBatch
-from tests.support.playground import WAIT, World, play, until
+from app.service.requests import GroupReply, TaskBatch
+from tests.http.api.asking import answer, collect, lease, score
+from tests.support.playground import World, play, until
+from tests.support.tables import read_table
 
 
-async def tasks(client: httpx.AsyncClient, environment: str, count: int = 1) -> tuple[HandedOutTask, ...]:
-    reply = await client.post(f"/envs/{environment}/next-batch", json={"run": "a", "batch_size": count})
-    return TaskBatch.model_validate_json(reply.content).tasks
-
-
-def answer(task: HandedOutTask, *texts: str) -> dict[str, object]:
-    return {"task_id": task.task_id, "lease_id": task.lease_id, "completions": [{"text": text} for text in texts]}
-
-
-async def scored(client: httpx.AsyncClient, *groups: object, wait: float | None = None) -> tuple[GroupReply, ...]:
-    reply = await client.post("/score", json={"groups": groups, "wait_seconds": wait}, timeout=WAIT)
-    assert reply.status_code == 200, reply.text
-    groups_or_problems = ScoreResponse.model_validate_json(reply.content).groups
-    return tuple(one for one in groups_or_problems if isinstance(one, GroupReply))
-
-
-async def collected(client: httpx.AsyncClient, *groups: GroupReply) -> list[tuple[float | None, ...]]:
-    """Their rewards, once none is pending."""
-    query = [("id", group.group_id) for group in groups]
-    reply = await client.get("/groups", params=[*query, ("wait", str(WAIT))])
-    return [group.rewards for group in GroupReplies.model_validate_json(reply.content).groups]
+async def rewarded(client: httpx.AsyncClient, *groups: GroupReply) -> list[tuple[float | None, ...]]:
+    return [group.rewards for group in await collect(client, *(one.group_id for one in groups))]
 
 
 @pytest.mark.parametrize("waits", [[None] * 20, [0.02, 0.0, None, 0.0]])
@@ -44,15 +27,15 @@ async def test_repeats_that_meet_share_one_scoring(
     client: httpx.AsyncClient, world: World, waits: list[float | None]
 ) -> None:
     """However long each waits; whoever waits to the end gets scores, also when the first in line did not."""
-    (task,) = await tasks(client, "slow")
+    (task,) = await lease(client, "slow")
     repeats = []
     for wait in waits:
-        repeats.append(asyncio.ensure_future(scored(client, answer(task, "1", "0.5"), wait=wait)))
+        repeats.append(asyncio.ensure_future(score(client, answer(task, "1", "0.5"), wait=wait)))
         await asyncio.sleep(0.02)
     await until(lambda: all(future.done() for future, wait in zip(repeats, waits, strict=True) if wait is not None))
     world.going_on.set()
     outcomes = [(await repeat)[0].outcome for repeat in repeats]
-    (group,) = await scored(client, answer(task, "1", "0.5"))
+    (group,) = await score(client, answer(task, "1", "0.5"))
     assert outcomes == ["scored" if wait is None else "pending" for wait in waits]
     assert (group.rewards, group.flags) == ((1.0, 0.5), ())
     assert world.scorings["slow"] == 1
@@ -60,19 +43,19 @@ async def test_repeats_that_meet_share_one_scoring(
 
 async def test_what_ends_while_it_is_written_as_pending_is_not_forgotten(client: httpx.AsyncClient) -> None:
     naps = [f"{number / 1000:.4f}" for number in range(40)]
-    batch = await tasks(client, "nap", 4)
+    batch = await lease(client, "nap", 4)
     for task in batch:
         answers = [answer(task, nap, "1") for nap in naps]
-        groups = await scored(client, *answers, wait=0.0)
-        assert await collected(client, *groups) == [(float(nap), 1.0) for nap in naps]
+        groups = await score(client, *answers, wait=0.0)
+        assert await rewarded(client, *groups) == [(float(nap), 1.0) for nap in naps]
 
 
 async def test_retries_of_what_was_unscored_share_one_scoring_too(client: httpx.AsyncClient, world: World) -> None:
-    (task,) = await tasks(client, "slow")
-    (failed,) = await scored(client, answer(task, "1", "fail"))
-    first = asyncio.ensure_future(scored(client, answer(task, "1", "fail"), wait=0.1))
+    (task,) = await lease(client, "slow")
+    (failed,) = await score(client, answer(task, "1", "fail"))
+    first = asyncio.ensure_future(score(client, answer(task, "1", "fail"), wait=0.1))
     await until(lambda: world.scorings["slow"] == 2)
-    others = [asyncio.ensure_future(scored(client, answer(task, "1", "fail"))) for _ in range(5)]
+    others = [asyncio.ensure_future(score(client, answer(task, "1", "fail"))) for _ in range(5)]
     await asyncio.sleep(0.2)
     world.going_on.set()
     await first
@@ -82,7 +65,7 @@ async def test_retries_of_what_was_unscored_share_one_scoring_too(client: httpx.
 
 
 async def test_two_bodies_race_for_one_key_and_one_wins(client: httpx.AsyncClient, world: World) -> None:
-    (task,) = await tasks(client, "slow")
+    (task,) = await lease(client, "slow")
     requests = [
         client.post("/score", json={"groups": [answer(task, text)]}, headers={"Idempotency-Key": "k"})
         for text in ("1", "0")
@@ -97,13 +80,13 @@ async def test_two_bodies_race_for_one_key_and_one_wins(client: httpx.AsyncClien
 
 
 async def test_who_hangs_up_finds_the_work_done_later(client: httpx.AsyncClient, world: World) -> None:
-    (task,) = await tasks(client, "slow")
-    caller = asyncio.ensure_future(scored(client, answer(task, "1", "0.5")))
+    (task,) = await lease(client, "slow")
+    caller = asyncio.ensure_future(score(client, answer(task, "1", "0.5")))
     await until(lambda: world.scorings["slow"] == 1)
     caller.cancel()
     await asyncio.gather(caller, return_exceptions=True)
     world.going_on.set()
-    (group,) = await scored(client, answer(task, "1", "0.5"))
+    (group,) = await score(client, answer(task, "1", "0.5"))
     assert group.rewards == (1.0, 0.5)
     assert (world.scorings["slow"], world.scorings["cancelled"]) == (1, 0)
 
@@ -112,8 +95,8 @@ def test_a_service_that_stops_lets_go_of_what_nobody_waits_for(database: Path) -
     world = World()
 
     async def hang_up(client: httpx.AsyncClient) -> None:
-        (task,) = await tasks(client, "slow")
-        caller = asyncio.ensure_future(scored(client, answer(task, "1")))
+        (task,) = await lease(client, "slow")
+        caller = asyncio.ensure_future(score(client, answer(task, "1")))
         await until(lambda: world.scorings["slow"] == 1)
         caller.cancel()
         await asyncio.gather(caller, return_exceptions=True)
@@ -133,16 +116,16 @@ def test_any_amount_of_accepted_work_is_taken_up_after_a_restart(database: Path)
     asked: list[object] = []
 
     async def accept(client: httpx.AsyncClient) -> None:
-        for task in await tasks(client, "slow", 4):
+        for task in await lease(client, "slow", 4):
             asked.extend(answer(task, "1", str(number / 100)) for number in range(40))
         for place in range(0, len(asked), 40):
-            pending.extend(await scored(client, *asked[place : place + 40], wait=0.0))
+            pending.extend(await score(client, *asked[place : place + 40], wait=0.0))
 
     async def collect(client: httpx.AsyncClient) -> None:
-        again = asyncio.ensure_future(scored(client, *asked[:80], wait=0.0))
+        again = asyncio.ensure_future(score(client, *asked[:80], wait=0.0))
         await again
         world.going_on.set()
-        assert await collected(client, *pending) == [(1.0, number / 100) for number in range(40)] * 4
+        assert await rewarded(client, *pending) == [(1.0, number / 100) for number in range(40)] * 4
 
     play(world, database, accept, collect)
     assert {group.outcome for group in pending} == {"pending"}
@@ -154,13 +137,13 @@ def test_a_retriever_that_is_down_at_start_keeps_no_accepted_work_waiting(databa
     pending: list[GroupReply] = []
 
     async def accept(client: httpx.AsyncClient) -> None:
-        (task,) = await tasks(client, "slow")
-        pending.extend(await scored(client, answer(task, "1"), wait=0.0))
+        (task,) = await lease(client, "slow")
+        pending.extend(await score(client, answer(task, "1"), wait=0.0))
         world.retriever_is_down = True
 
     async def collect(client: httpx.AsyncClient) -> None:
         world.going_on.set()
-        assert await collected(client, *pending) == [(1.0,)]
+        assert await rewarded(client, *pending) == [(1.0,)]
 
     play(world, database, accept, collect)
     assert pending[0].outcome == "pending"
@@ -190,8 +173,8 @@ async def test_an_environment_at_fault_earns_nobody_a_zero(client: httpx.AsyncCl
         "refuse": "nobody who scores may say so",
         "judge": "flaky: an environment without a rubric has no judges",
     }
-    batch = await tasks(client, "flaky", len(faults))
-    groups = await scored(client, *(answer(task, text) for task, text in zip(batch, faults, strict=True)))
+    batch = await lease(client, "flaky", len(faults))
+    groups = await score(client, *(answer(task, text) for task, text in zip(batch, faults, strict=True)))
     told = [(one.reward, one.reason, one.rationale) for group in groups for one in group.scores]
     assert told == [(None, "internal", rationale) for rationale in faults.values()]
 
@@ -201,9 +184,9 @@ def test_what_the_service_no_longer_remembers_it_reads_again(database: Path, mon
     monkeypatch.setattr(runs, "REMEMBERED_RUNS", 1)
 
     async def scene(client: httpx.AsyncClient) -> None:
-        batch = await tasks(client, "toy", 4)
+        batch = await lease(client, "toy", 4)
         other = await client.post("/envs/toy/next-batch", json={"run": "b", "cursor": 0})
-        groups = await scored(client, *(answer(task, "1", "0.5") for task in batch))
+        groups = await score(client, *(answer(task, "1", "0.5") for task in batch))
         again = await client.post("/envs/toy/next-batch", json={"run": "b", "cursor": 0})
         assert [group.rewards for group in groups] == [(1.0, 0.5)] * 4
         assert again.content == other.content
@@ -211,23 +194,11 @@ def test_what_the_service_no_longer_remembers_it_reads_again(database: Path, mon
     play(World(), database, scene)
 
 
-WRONG: list[tuple[str, str, dict[str, object] | None, str]] = [
-    ("POST", "/score", {"wait_seconds": True}, "body.wait_seconds"),
-    ("POST", "/score", {"wait_seconds": "1"}, "body.wait_seconds"),
-    ("POST", "/score", {"policy": {"model": "m", "step": 2**70}}, "body.policy.step"),
-    ("POST", "/envs/toy/next-batch", {"lease_seconds": True}, "body.lease_seconds"),
-    ("PUT", "/runs/a", {"options": {"relative_weight": True}}, "body.options.relative_weight"),
-    ("GET", "/groups?limitt=3", None, "query.limitt"),
-    ("GET", "/groups?text=%22%22", None, "query.text"),
-    ("GET", "/runs?page=2", None, "query.page"),
-    ("GET", "/stats?buy=character", None, "query.buy"),
-    ("GET", "/envs?env=toy", None, "query.env"),
-    ("GET", "/judges?x=1", None, "query.x"),
-]
+WRONG = read_table(__file__, "scoring.yaml", tuple[tuple[str, str, dict[str, object] | None, str], ...])
 
 
 async def test_what_a_request_cannot_say_is_refused_by_its_field(client: httpx.AsyncClient, world: World) -> None:
-    (task,) = await tasks(client, "toy")
+    (task,) = await lease(client, "toy")
     found = []
     for method, path, body, _ in WRONG:
         groups = {"groups": [answer(task, "1")]} if path == "/score" else {}
@@ -238,8 +209,8 @@ async def test_what_a_request_cannot_say_is_refused_by_its_field(client: httpx.A
 
 async def test_what_is_scored_at_once_is_counted_and_stored_once(client: httpx.AsyncClient, world: World) -> None:
     """A repeat is scored again, which takes less than to look for it; what is stored stays, and so do the metrics."""
-    (task,) = await tasks(client, "drill")
-    repeats = await asyncio.gather(*(scored(client, answer(task, "1", "0.5")) for _ in range(5)))
+    (task,) = await lease(client, "drill")
+    repeats = await asyncio.gather(*(score(client, answer(task, "1", "0.5")) for _ in range(5)))
     metrics = (await client.get("/metrics")).text.splitlines()
     counted = [line for line in metrics if line.startswith("atropos_envs_rollouts_total{")]
     page = GroupPage.model_validate_json((await client.get("/groups")).content)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-import httpx
 from pydantic import BaseModel
 
 from app.domain.scores import Score
@@ -15,6 +14,7 @@ from app.main.application import create_app
 from app.ports.environment import Environment, Tools
 from app.settings import Settings
 from tests.support import untrusted
+from tests.support.playground import started
 
 CHECKS = {"fine": untrusted.echoed, "endless": untrusted.busy, "broken": untrusted.no_json}
 
@@ -37,19 +37,13 @@ class Checked(Environment):
 async def scores(settings: Settings) -> tuple[list[tuple[object, object, object]], set[str]]:
     """Reward, reason and rationale of one answer of each kind, and the metrics' samples that count them."""
     app = create_app(settings, environments={"checked": Checked})
-    transport = httpx.ASGITransport(app=app)
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://localhost") as door,
-    ):
-        while (await door.get("/readyz")).status_code != 200:  # noqa: ASYNC110  # HTTP wakes nobody
-            await asyncio.sleep(0.01)
+    async with started(app) as door:
         batch = (await door.post("/envs/checked/next-batch", json={"batch_size": 3, "run": "a"})).json()
         groups = [
             {"task_id": task["task_id"], "completions": [{"text": kind}]}
             for task, kind in zip(batch["tasks"], CHECKS, strict=True)
         ]
-        reply = (await door.post("/envs/checked/score", json={"groups": groups, "run": "a"}, timeout=60)).json()
+        reply = (await door.post("/envs/checked/score", json={"groups": groups, "run": "a"})).json()
         lines = (await door.get("/metrics")).text.splitlines()
     told = [one for group in reply["groups"] for one in group["scores"]]
     return [(one["reward"], one["reason"], one["rationale"]) for one in told], {

@@ -12,6 +12,9 @@ from app.envs.tool_agent.environment import ToolAgent
 from app.http.compat.nemo_gym import ResponsesObject
 from tests.support.nemo_gym import NemoGym, build_response, build_row, play_gymnasium, play_simple, say, write_items
 from tests.support.reward_trainers import Judged
+from tests.support.tables import read_table
+
+TABLE = read_table(__file__, "nemo_gym_endings.yaml", tuple[tuple[dict[str, Any], str], ...])
 
 pytestmark = pytest.mark.xdist_group("one judge")
 
@@ -121,42 +124,22 @@ async def test_a_port_of_its_own_serves_a_game_at_the_root_that_is_paid_with_its
     assert (stored, asked) == ([told], [200, 200, 404, 404])
 
 
-async def test_a_reply_that_is_cut_off_ends_the_episode(judged: Judged) -> None:
-    task = judged.tasks("mastermind", 1)[0]
-    client = connect(judged, "run=cut", "mastermind")
-    row = build_row(task["task_id"], 0, 0)
-    (await client.post("reset", row)).raise_for_status()
-    cut = build_response(say("<guess>1"), status="incomplete", incomplete_details={"reason": "max_output_tokens"})
-    first, second = [await client.post("step", row | {"response": one}) for one in (cut, build_response(say(GUESS)))]
-    told = first.json()
-    assert (told["reward"], told["truncated"], told["info"]["flags"]) == (0.0, True, ["truncated"])
-    assert (second.status_code, second.json()["code"]) == (409, "conflict")
+async def test_a_reply_that_is_cut_off_ends_the_episode_and_one_that_broke_off_has_no_score(judged: Judged) -> None:
+    cut: dict[str, Any] = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+    told, after = [], []
+    for place, ending in enumerate([cut, {"status": "failed"}]):
+        row = build_row(judged.tasks("mastermind", 1)[0]["task_id"], 0, 0)
+        client = connect(judged, f"run=cut-{place}", "mastermind")
+        (await client.post("reset", row)).raise_for_status()
+        sent = (build_response(say("<guess>1"), **ending), build_response(say(GUESS)))
+        first, second = [await client.post("step", row | {"response": one}) for one in sent]
+        told.append(first.json())
+        after.append((second.status_code, second.json()["code"]))
+    assert (told[0]["reward"], told[0]["truncated"], told[0]["info"]["flags"]) == (0.0, True, ["truncated"])
+    assert (told[1]["reason"], after) == ("broken_off", [(409, "conflict")] * 2)
 
 
-async def test_a_reply_that_broke_off_ends_the_episode_without_a_score(judged: Judged) -> None:
-    task = judged.tasks("mastermind", 1)[0]
-    client = connect(judged, "run=broken", "mastermind")
-    row = build_row(task["task_id"], 0, 0)
-    (await client.post("reset", row)).raise_for_status()
-    broken = build_response(say("<guess>1"), status="failed")
-    first, second = [await client.post("step", row | {"response": one}) for one in (broken, build_response(say(GUESS)))]
-    assert (first.json()["reason"], second.status_code) == ("broken_off", 409)
-
-
-@pytest.mark.parametrize(
-    ("told", "reason"),
-    [
-        ({}, "stop"),
-        ({"status": "", "error": None}, "stop"),
-        ({"status": "COMPLETED", "error": {}}, "stop"),
-        ({"status": "Incomplete"}, "max_output_tokens"),
-        ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "content_filter"),
-        ({"status": "incomplete", "incomplete_details": {}}, "max_output_tokens"),
-        ({"status": "incomplete", "metadata": {"ng_termination_reason": "done"}}, "stop"),
-        ({"status": "completed", "error": {"code": "server_error"}}, "failed"),
-        *(({"status": status, "incomplete_details": {}}, "failed") for status in ("FAILED", "cancelled", "queued")),
-    ],
-)
+@pytest.mark.parametrize(("told", "reason"), TABLE)
 def test_a_failure_is_looked_at_before_anything_else(told: dict[str, Any], reason: str) -> None:
     assert ResponsesObject.model_validate({"output": [], **told}).finish_reason == reason
 

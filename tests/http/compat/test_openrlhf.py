@@ -10,13 +10,11 @@ import httpx
 import pytest
 import yaml
 
-from tests.support.gateways import Gateways
 from tests.support.reward_trainers import Judged, OpenRlhf
 
 pytestmark = pytest.mark.xdist_group("one judge")
 
 JSON = {"Content-Type": "application/json"}
-KEY = "gw_of-the-settings"
 PROMPT = "<|im_start|>user\nMay I?<|im_end|>\n<|im_start|>assistant\n"
 ANSWERS = ("Yes.", "Yes, of course.", "Yes, of course, why not?", "Yes, of course, why not, if you like it so much?")
 
@@ -101,15 +99,6 @@ def test_no_score_is_said_in_its_own_shape(judged: Judged) -> None:
             "field": None,
         },
     )
-
-
-def test_a_key_comes_with_the_address(gateways: Gateways) -> None:
-    url = f"{gateways.of(ATROPOS_ENVS_API_KEY=KEY).url}/compat/openrlhf/countdown/get_reward"
-    with_key, without = OpenRlhf(url.replace("://", f"://any:{KEY}@"), tries=1), OpenRlhf(url, tries=1, pause=0)
-    told = asyncio.run(with_key.rewards([], [], []))
-    with pytest.raises(RuntimeError):
-        asyncio.run(without.rewards([], [], []))
-    assert (told["rewards"], without.failures) == ([], ["ClientResponseError"])
 
 
 GOOD: dict[str, object] = {"query": ["Q: so"], "prompts": ["Q:"], "labels": ["task_" + "0" * 32]}

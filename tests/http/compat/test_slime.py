@@ -43,14 +43,6 @@ def test_whoever_gave_up_asks_again_and_is_not_taken_for_another(judged: Judged)
     assert impatient.failures.count("TimeoutError") == len(impatient.failures) > 1
 
 
-def test_groups_that_labels_name_do_not_mix(judged: Judged) -> None:
-    task = judged.preferring(25)
-    labels = [{"task_id": task, "group": group, "size": 2} for group in (1, 2)]
-    pairs = [(answer, label) for label in labels for answer in ANSWERS[:2]]
-    told = asyncio.run(slime(judged, "run=slime-named").rewards(pairs))
-    assert (told[:2], judged.stored("slime-named")) == (told[2:], [list(ANSWERS[:2])] * 2)
-
-
 def test_an_evaluation_stands_by_itself_and_in_no_training_figure(judged: Judged) -> None:
     label = {"task_id": judged.preferring(29), "purpose": "eval"}
     told = rewards(

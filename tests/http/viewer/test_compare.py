@@ -47,7 +47,7 @@ async def test_two_runs_are_compared_task_by_task(client: httpx.AsyncClient) -> 
     path = "/view/compare?first=a&second=b"
     found = (await client.get(f"{path}&format=json")).json()["compared"]
     figures = found["comparison"]
-    assert (found["names"], found["looked_at"], found["tasks"], found["scored_by"]["used"]) == (
+    assert (found["names"], found["groups"], found["tasks"], found["scored_by"]["used"]) == (
         ["a", "b"],
         [4, 4],
         4,
@@ -65,30 +65,27 @@ async def test_two_runs_are_compared_task_by_task(client: httpx.AsyncClient) -> 
     assert (best["first"]["text"], best["second"]["text"], best["second"]["slot"]) == ("0.3", "0.8", 2)
     assert {piece["kind"] for piece in best["diff"]["pieces"]} == {"both", "first", "second"}
     page = await look(client, path)
-    assert "Second ahead 2 First ahead 1 Alike 1" in page.words()
+    assert "Second ahead 2 First ahead 1 Alike 1 Tasks 4 Groups 4 and 4" in page.words()
     assert {f"/view/groups/{best['second']['group']['group_id']}#completion-2"} <= set(page.links())
     assert page.elements.count("script") == 1
 
 
-async def test_the_runs_own_judge_is_used_only_when_somebody_says_so(client: httpx.AsyncClient) -> None:
+async def test_the_runs_own_judge_is_used_with_a_warning_until_another_one_scored(client: httpx.AsyncClient) -> None:
     groups = [
         *await answer(client, "a", 1, (("0.1", "0.2"),), "arena"),
         *await answer(client, "b", 1, (("0.8", "0.9"),), "arena"),
     ]
     path = "/view/compare?first=a&second=b"
-    undecided = (await client.get(f"{path}&format=json")).json()["compared"]
-    assert (undecided["tasks"], undecided["scored_by"], undecided["comparison"]) == (
+    own = (await client.get(f"{path}&format=json")).json()["compared"]
+    assert (own["tasks"], own["scored_by"], own["comparison"]["improved"]) == (
         1,
-        {"own": ["critic"], "others": [], "used": None},
-        None,
-    )
-    assert "all the same" in (await look(client, path)).words()
-    own = (await client.get(f"{path}&judge=own&format=json")).json()["compared"]
-    assert (own["notice"].startswith("Scored by critic, by which these groups were scored"), own["tasks"]) == (
-        True,
+        {"own": ["critic"], "others": [], "used": ["critic"]},
         1,
     )
-    assert "Scored by critic, by which" in (await look(client, f"{path}&judge=own")).words()
+    assert "Scored by critic, as when the groups were sent: a model that was" in (await look(client, path)).words()
+    assert (await client.get(f"{path}&judge=own&format=json")).json()["compared"] == own
+    nobody = await look(client, f"{path}&judge=stranger")
+    assert "The judge that was asked for has not scored groups of both a and b." in nobody.words()
     for group in groups:
         (await client.post(f"/groups/{group}/rescore", json={"judges": ["contrarian"]})).raise_for_status()
     # Its model has the same name: another name alone is no other judge.
@@ -107,12 +104,25 @@ async def test_runs_that_are_not_there_are_said(client: httpx.AsyncClient) -> No
     same = await look(client, "/view/compare?first=a&second=a")
     wrong = await look(client, "/view/compare?first=a&first_steps=ten&second_steps=1")
     empty = await look(client, "/view/compare")
-    apart = await look(client, "/view/compare?first=a&first_steps=11")
+    gone = await look(client, "/view/compare?first=a&first_steps=11")
+    await answer(client, "b", 1, (("0.4", "0.5"),), "arena")
+    apart = await look(client, "/view/compare?first=a&second=b")
     assert (missing.status_code, "nobody" in missing.text) == (404, True)
     assert "Both sides are the same" in same.words()
     assert "'ten' is neither a step" in wrong.words()
-    assert "no task in common" in apart.words()
-    assert "Choose two runs, or two steps of one" in empty.words()
+    assert "Step 11 has no group with a score." in gone.words()
+    assert "a and b share no task (4 and 1 scored groups)." in apart.words()
+    assert "Choose a run: its first and its last step are compared" in empty.words()
+
+
+async def test_a_run_alone_is_compared_by_its_first_and_last_step(client: httpx.AsyncClient) -> None:
+    for step, said in ((1, FIRST[:2]), (5, (("0.1",), ("0.1",))), (7, SECOND[:2])):
+        await answer(client, "a", step, said)
+    page = await look(client, "/view/compare?first=a")
+    assert "Which of step 1 and step 7 is better is not decided: +0.25 (95 % " in page.words()
+    assert {"first_steps": "1", "second_steps": "7"}.items() <= dict(page.inputs).items()
+    steps = [value for tag, name, value in page.attributes if (tag, name) == ("option", "value") and value.isdigit()]
+    assert steps == ["1", "5", "7"] * 2
 
 
 def test_steps_are_read() -> None:

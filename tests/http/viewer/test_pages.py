@@ -15,7 +15,7 @@ from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
 from app.http.viewer.pages import create_viewer_router
-from app.http.viewer.rendering import Renderer
+from app.http.viewer.rendering import Renderer, find_docs
 from app.http.web.problems import install_problems
 from tests.support.outline import Outline, page
 from tests.support.sample_views import (
@@ -75,13 +75,13 @@ def test_filters_narrow_the_list(client: TestClient, query: str, numbers: list[i
 def test_words_of_a_filter_that_mean_nothing_are_named_and_kept(client: TestClient) -> None:
     query = "environment=npc_arena&label=hob&text=%22%2A&min_mean=0.1&max_mean=x&until=2999-01-01"
     outline = page(client.get(f"/view/groups?{query}"))
-    assert "Not understood, so it filters nothing: text, max mean." in outline.words()
+    assert "Not understood, so not used: text, max mean." in outline.words()
     assert {"label": "hob", "text": '"*', "min_mean": "0.1", "max_mean": "x"}.items() <= dict(outline.inputs).items()
 
 
 @pytest.mark.parametrize(
     "path",
-    ["/view/groups?run=a\u202e&label=%00&text=b%0Cc&min_mean=x\u200b", "/view/stats?run=\u202e"],
+    ["/view/groups?run=a\u202e&label=%00&text=b%0Cc&min_mean=x\u200b"],
 )
 def test_a_filter_that_nobody_changed_is_sent_as_it_came(client: TestClient, path: str) -> None:
     once = client.get(path)
@@ -163,7 +163,6 @@ def test_every_page_has_a_twin_in_json(client: TestClient) -> None:
     names = {
         "/": ["environments", "groups", "judges", "runs", "warnings"],
         "/view/groups": ["groups", "looked_at", "matched", "next_before"],
-        "/view/stats": ["cost", "rows", "uncounted"],
         "/view/judges": ["judges"],
         path_of(1): ["compared", "group", "newer", "older", "why"],
         path_of(5): ["compared", "group", "newer", "older", "why"],
@@ -219,23 +218,18 @@ def test_a_group_that_is_not_there_is_a_page_too(client: TestClient) -> None:
         assert "There is no such group" in page(client.get(f"/view/groups/{name}"), status=404).words()
 
 
-def test_statistics_are_listed(client: TestClient) -> None:
-    words = page(client.get("/view/stats")).words()
-    assert "npc_arena night-watch 121 1,200 25 % 9,300 3 0 0.530 0.570 – in character 0.58 voice 0.24" in words
-    assert "night-watch" not in page(client.get("/view/stats?environment=gsm8k")).words()
-    assert "No completions yet." in page(client.get("/view/stats?run=nobody")).words()
-    by_label = page(client.get("/view/stats?by=label")).words()
-    assert ("Step Label Groups" in by_label, "night-watch 121 hob<b> 1,200" in by_label) == (True, True)
-    by_judge = page(client.get("/view/stats?by=judge")).words()
-    assert ("Step Judge Groups" in by_judge, "night-watch 121 ann 1,200" in by_judge) == (True, True)
-
-
-def test_statistics_say_what_they_do_not_include_yet() -> None:
-    views = MemoryViews([])
-    views.uncounted = 1200
-    app = FastAPI()
-    app.include_router(create_viewer_router(views))
-    assert "1,200 stored groups are not counted yet." in page(TestClient(app).get("/view/stats")).words()
+@pytest.mark.parametrize(
+    ("sent", "led"),
+    [
+        ("", "/view/runs?by=environment"),
+        ("?environment=gsm8k&by=label", "/view/runs?environment=gsm8k&by=environment"),
+        ("?run=a&by=label&format=json", "/view/runs/a?by=label&format=json"),
+        ("?run=%0d%0a//evil&environment=%e2%80%ae", "/view/runs?environment=%E2%80%AE&by=environment"),
+    ],
+)
+def test_statistics_have_moved_to_the_pages_of_runs(client: TestClient, sent: str, led: str) -> None:
+    answer = client.get(f"/view/stats{sent}", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, led)
 
 
 def test_judges_stand_with_their_health_and_spending(client: TestClient) -> None:
@@ -246,10 +240,10 @@ def test_judges_stand_with_their_health_and_spending(client: TestClient) -> None
 
 def test_below_a_path_prefix_every_link_carries_it() -> None:
     client = TestClient(viewer_app([npc_group(1), pending_group(2)]), root_path="/gateway")
-    for path in ("/", path_of(1), "/view/stats", "/view/groups/nope"):
+    for path in ("/", path_of(1), "/view/judges", "/view/groups/nope"):
         outline = Outline(client.get(f"/gateway{path}").text)
         local = [value for _, name, value in outline.attributes if name in {"src", "href", "action"}]
-        assert [value for value in local if not value.startswith(("/gateway/", "#"))] == []
+        assert [value for value in local if not value.startswith(("/gateway/", "#", find_docs()))] == []
 
 
 def test_assets_are_served_for_ever_under_their_version(client: TestClient) -> None:

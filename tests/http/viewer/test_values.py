@@ -5,7 +5,6 @@ import json
 import pytest
 from pydantic import JsonValue
 
-from app.domain.groups import Group, TaskPrompt
 from app.domain.judging import Judgement, Verdict
 from app.domain.scores import Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
@@ -103,17 +102,6 @@ def test_equal_rewards_share_a_rank_and_keep_their_order() -> None:
     ]
 
 
-def test_only_the_offline_judge_is_marked() -> None:
-    judged = Score(outcome="scored", reward=0.5, judges=("careful",))
-    prompt = npc_group(1).task.prompt
-    completions = [
-        (Completion(text="a"), judged),
-        (Completion(text="b"), judged.model_copy(update={"judges": ("offline",)})),
-    ]
-    cards = build_cards(group_of(1, "npc_arena", prompt, completions).group)
-    assert [(card.slot, card.offline) for card in cards] == [(1, False), (2, True)]
-
-
 def test_calls_are_shown_whichever_way_their_arguments_came() -> None:
     calls = tuple(
         ToolCall(function=FunctionCall(name="look", arguments=arguments))
@@ -176,28 +164,3 @@ def test_a_ranking_keeps_its_ties_and_free_calls_cost_nothing() -> None:
         None,
         [(a, "voice", "n/a", None)],
     )
-
-
-def npc_group_with(*scores: Score) -> Group:
-    return group_of(
-        1, "npc_arena", TaskPrompt(messages=()), [(Completion(text="Hm."), score) for score in scores]
-    ).group
-
-
-@pytest.mark.parametrize(
-    ("cap", "reward", "shown"),
-    [
-        (None, 0.6, "0.600 = gate 1 × (0.75 × 0.550 absolute + 0.25 × 0.750 relative)"),
-        (0.3, 0.3, "0.300 = gate 1 × min(cap 0.30, 0.75 × 0.550 absolute + 0.25 × 0.750 relative)"),
-    ],
-)
-def test_a_judged_reward_can_be_worked_out(cap: float | None, reward: float, shown: str) -> None:
-    score = Score(
-        outcome="scored", reward=reward, gate=1.0, absolute=0.55, relative=0.75, relative_weight=0.25, cap=cap
-    )
-    assert build_cards(npc_group_with(score))[0].sum == shown
-
-
-def test_a_reward_that_a_verifier_or_a_gate_decided_has_no_sum() -> None:
-    cards = build_cards(npc_group_with(Score.exact(True), Score.gated("empty")))
-    assert [card.sum for card in cards] == ["", ""]

@@ -42,7 +42,10 @@ OWN_READERS: Final = {
     "/view/label": FORM,
     "/view/talk/author/{act}": FORM,
     "/view/talk/{act}": FORM,
+    "/view/new-world": FORM,
+    "/view/worlds/{world}/events/new": FORM,
     "/view/worlds/{world}/events/{name}/edit": FORM,
+    "/view/worlds/{world}/lorebooks/new": FORM,
     "/view/worlds/{world}/lorebooks/{name}/edit": FORM,
 }
 """Routes that take the request itself, so that they might read a body: with what they read it."""

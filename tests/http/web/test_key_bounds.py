@@ -23,7 +23,10 @@ from tests.support.bound_people import ADMIN, SECRET, WORD, Person, make_person,
 from tests.support.chat_server import serving
 from tests.support.openenv import talking
 from tests.support.playground import await_ready
+from tests.support.tables import read_table
 from tests.support.talking import speaks
+
+TABLE = read_table(__file__, "key_bounds.yaml", tuple[tuple[str, str, str, int], ...])
 
 REQUESTS = Path(__file__).with_name("bound_requests.yaml").read_text(encoding="utf-8")
 """With `$run` and the like for what is known once it is stored."""
@@ -215,16 +218,7 @@ def test_each_of_these_requests_is_answered_to_whom_it_belongs(app: Any, people:
     assert closed == []
 
 
-@pytest.mark.parametrize(
-    ("run", "act", "lease", "status"),
-    [
-        ("ada-1", "next", "item_x", 403),
-        ("", "next", "item_x", 403),
-        ("bob-1", "send", "item_x", 404),
-        ("bob-1", "send", "", 404),
-        ("bob-1", "undo", "item_x", 404),
-    ],
-)
+@pytest.mark.parametrize(("run", "act", "lease", "status"), TABLE)
 def test_a_form_labels_and_shows_nothing_of_others(
     people: tuple[Person, Person], run: str, act: str, lease: str, status: int
 ) -> None:

@@ -17,6 +17,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.testclient import TestClient
 
 from app.domain.access import ACCESS_SCOPES, AccessScope, KeyBounds, StoredKey, compute_key_digest
+from app.domain.values import Frozen
 from app.http.web import api_keys
 from app.http.web.api_keys import (
     BoundKind,
@@ -33,6 +34,15 @@ from app.main.application import create_app
 from app.settings import Settings
 from app.store.api_keys import KeyStore, KnownKeys
 from tests.support.forked_programs import ROOT
+from tests.support.tables import read_table
+
+
+class Tables(Frozen):
+    opened: tuple[tuple[AccessScope, list[int]], ...]
+    asked: tuple[tuple[str, str], ...]
+
+
+TABLES = read_table(__file__, "key_scopes.yaml", Tables)
 
 SECRET = "gw_of-a-named-key"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -125,31 +135,16 @@ def test_what_an_endpoint_says_counts_more_than_what_its_router_says() -> None:
     assert [find_access(one) for one in (own, common)] == [RouteAccess(None, "shared"), RouteAccess("train", "run")]
 
 
-@pytest.mark.parametrize(
-    ("scope", "statuses"),
-    [
-        ("read", [200, 403, 403, 403, 200]),
-        ("train", [403, 422, 403, 403, 403]),
-        ("label", [403, 403, 200, 403, 403]),
-        ("metrics", [403, 403, 403, 200, 403]),
-        ("admin", [200, 422, 200, 200, 200]),
-    ],
-)
+@pytest.mark.parametrize(("scope", "statuses"), TABLES.opened)
 def test_a_key_opens_what_is_in_its_scopes(
     served: TestClient, monkeypatch: pytest.MonkeyPatch, scope: AccessScope, statuses: list[int]
 ) -> None:
     monkeypatch.setattr(KeyRing, "anonymous", False)
     monkeypatch.setattr(KeyRing, "find_caller", lambda *_: make_key(scope).caller)
-    asked = [
-        ("GET", "/runs"),
-        ("POST", "/score"),
-        ("POST", "/labels/next"),
-        ("GET", "/metrics"),
-        ("GET", "/openapi.json"),
-    ]
     headers = {"Authorization": "Bearer any"}
     answers = [
-        served.request(method, path, json={} if method == "POST" else None, headers=headers) for method, path in asked
+        served.request(method, path, json={} if method == "POST" else None, headers=headers)
+        for method, path in TABLES.asked
     ]
     assert [answer.status_code for answer in answers] == statuses
     refused = [answer.json()["detail"] for answer in answers if answer.status_code == 403]

@@ -1,9 +1,10 @@
 """Quotas over HTTP: they stop the handing out of tasks, say which and until when, and never stop scoring."""
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from starlette.testclient import TestClient
 from app.main.application import create_app
 from app.settings import Settings
 from tests.faults.test_judge_restart import COST, Counting, count_more
-from tests.support.chat_server import serving
+from tests.support.chat_server import Received, Reply, serving
 from tests.support.nemo_gym import build_response, build_row, say
 from tests.support.talking import speaks
 
@@ -28,9 +29,20 @@ ARENA, SUMS = "/envs/npc_arena", "/envs/gsm8k"
 
 
 @dataclass
+class HeldJudge(Counting):
+    """Answers nothing while it is held."""
+
+    going: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, number: int, received: Received) -> Reply:
+        self.going.wait()
+        return super().__call__(number, received)
+
+
+@dataclass
 class Service:
     admin: TestClient
-    judge: Counting
+    judge: HeldJudge
 
     def make_key(self, name: str, **quotas: float) -> Ask:
         """Asks for things with a key of this name."""
@@ -51,7 +63,8 @@ class Service:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     path = Path(tmp_path_factory.mktemp("quotas")) / "store.db"
-    counting = Counting()
+    counting = HeldJudge()
+    counting.going.set()
     with serving(counting) as judge, serving(speaks()) as policy:
         settings = Settings.model_validate(
             {
@@ -181,6 +194,28 @@ def test_a_refused_rescoring_says_what_room_the_key_has_and_a_stored_one_needs_n
     room = re.sub(r"0\.0\d+", "#", refused.json()["detail"].partition("quota: ")[2]).partition(", until")[0]
     assert (refused.status_code, room) == (429, "judge_usd_per_day is #: # used, # free, # asked for")
     assert (carried_out.status_code, stored.json()["calls"], other.status_code) == (200, 0, 429)
+
+
+def test_a_rescoring_keeps_its_room_until_it_is_judged_also_when_nobody_waits(service: Service) -> None:
+    ask = service.make_key("kim", judge_usd_per_day=0.5, hard=True)
+    (task,) = ask("POST", f"{ARENA}/next-batch", json={"run": "kim-1", "batch_size": 1}).json()["tasks"]
+    scored = ask("POST", f"{ARENA}/score", json=answer([task], "Three.", "Eight.")).json()["groups"][0]
+
+    def rescore(wait: float) -> tuple[str, float]:
+        """The outcome, and what is reserved then."""
+        body = {"mode": "pairwise", "wait_seconds": wait}
+        reply = ask("POST", f"/groups/{scored['group_id']}/rescore", json=body).json()
+        return reply["scoring"]["outcome"], ask("GET", "/quotas").json()["usage"]["held_usd"]
+
+    service.judge.going.clear()
+    try:
+        begun, again = rescore(0.01), rescore(0.01)
+    finally:
+        service.judge.going.set()
+    done, _ = rescore(60.0)
+    while ask("GET", "/quotas").json()["usage"]["held_usd"]:
+        time.sleep(0.01)
+    assert (begun[0], begun[1] > 0, again, done) == ("pending", True, begun, "scored")
 
 
 def test_what_characters_say_and_judges_of_it_count(service: Service) -> None:

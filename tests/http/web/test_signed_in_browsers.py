@@ -126,7 +126,7 @@ def test_no_table_that_grows_with_use_is_read_whole(
     settings = Settings(database_url=f"sqlite:///{tmp_path}/a.db", host="127.0.0.1", api_key=SECRET)
     with TestClient(create_app(settings), base_url="http://localhost", follow_redirects=False) as client:
         client.post("/sign-in", data={"key": SECRET}, headers=OWN_PAGE)
-        pages = ("/", "/view/groups", "/view/runs", "/view/stats", "/view/judges", "/view/worlds", "/view/talk")
+        pages = ("/", "/view/groups", "/view/runs", "/view/judges", "/view/worlds", "/view/talk")
         answers = [client.get(page).status_code for page in pages]
         client.post("/sign-out", headers=OWN_PAGE)
     named = any("FROM named_keys" in one for one in written)
@@ -149,7 +149,7 @@ def test_who_is_refused_and_who_signs_out_with_a_made_up_cookie_write_nothing(
             statuses.append(client.post("/sign-in", data={"key": SECRET}, headers=sent).status_code)
             statuses.append(client.post("/sign-out", headers=sent).status_code)
         sent = {"Cookie": f"{COOKIE}={value}"}
-        statuses.append(client.get("/view/stats", headers=sent).status_code)
+        statuses.append(client.get("/view/judges", headers=sent).status_code)
     touched = [one for one in written if "sign_ins" in one and not one.startswith("SELECT")]
     assert (statuses, touched) == ([303, *[409, 401] * 3, 200], [])
 
@@ -160,5 +160,5 @@ def test_a_cookie_holds_no_digest_that_is_stored(tmp_path: Path) -> None:
         client.post("/sign-in", data={"key": SECRET}, headers=OWN_PAGE)
         digest = compute_key_digest(client.cookies[COOKIE])
         client.cookies.clear()
-        status = client.get("/view/stats", headers={"Cookie": f"{COOKIE}={digest}"}).status_code
+        status = client.get("/view/judges", headers={"Cookie": f"{COOKIE}={digest}"}).status_code
     assert status == 401

@@ -25,6 +25,8 @@ class Rows(Frozen):
     nothing: tuple[str, ...]
     conflict: tuple[str, ...]
     unreadable: dict[Place, tuple[str, ...]]
+    unfinished: tuple[str, ...]
+    scores: tuple[tuple[str, bool, tuple[str, ...], str], ...]
 
 
 ROWS = read_table(__file__, "numbers.yaml", Rows)
@@ -92,13 +94,7 @@ def test_thinking_is_not_an_answer(reply: str) -> None:
     assert read_number(reply).value == 72
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        *("<think>#### 72", "#### 72\n<think>or not", "<think>a</think>#### 72<think>", "◁think▷ \\boxed{72}"),
-        "<|channel|>analysis<|message|>#### 72",
-    ],
-)
+@pytest.mark.parametrize("reply", ROWS.unfinished)
 def test_thinking_that_never_ends_commits_to_nothing(reply: str) -> None:
     assert read_number(reply) == UNFINISHED
 
@@ -115,18 +111,7 @@ def test_the_reply_ends_where_the_turn_ends(answer: str, token: str) -> None:
     assert [read_number(reply).value for reply in replies] == [72, 72, 72]
 
 
-@pytest.mark.parametrize(
-    ("reply", "correct", "flags", "rationale"),
-    [
-        (r"\boxed{72}", True, (), "read 72 from the box; correct"),
-        ("#### 72.50", False, (), "read 145/2 from the #### line; wrong"),
-        ("the answer is 71", False, (), "read 71 from the answer sentence; wrong"),
-        (r"\boxed{71} \boxed{72}", False, ("conflicting_boxes",), "the boxes differ"),
-        ("#### 72 or 73", False, ("unreadable_answer",), "no single number in the #### line"),
-        ("72", False, ("no_answer",), "no answer was committed"),
-        ("<think>#### 72", False, ("no_answer", "unfinished_thinking"), "the thinking never ended"),
-    ],
-)
+@pytest.mark.parametrize(("reply", "correct", "flags", "rationale"), ROWS.scores)
 def test_the_score_says_what_was_read(reply: str, correct: bool, flags: tuple[str, ...], rationale: str) -> None:
     value = 1.0 if correct else 0.0
     assert grade_number(reply, Fraction(72)) == Score(

@@ -18,32 +18,44 @@ from pydantic import ValidationError
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import ScoringFailed
 from app.domain.tasks import Completion, Dataset, Limits, Task
+from app.domain.values import Frozen
 from app.envs.math.environment import Math
 from app.ports.environment import Tools, Workers
 from app.sandbox.workers import ProcessWorkers
 from app.service.judging import NoPanel
 from app.toolkit.math_answers.grading import LazyFunction, MathRow
-from tests.toolkit.math_answers import (
-    pairs_of_collections,
-    pairs_of_expressions,
-    pairs_of_intervals,
-    pairs_of_numbers,
-)
-from tests.toolkit.math_answers.pairs import Pair, draw_pairs
+from tests.support.tables import read_table
 
-KINDS: Final = (
-    *(*pairs_of_numbers.KINDS, *pairs_of_expressions.KINDS),
-    *(*pairs_of_intervals.KINDS, *pairs_of_collections.KINDS),
-)
-SEED: Final = "1"
-EACH: Final = 15
-"""Equal pairs of a kind, and unequal ones."""
 MOST_UNPAID: Final = 0.06
 """Of the equal ones."""
 _ALONE: Final = LazyFunction("tests.toolkit.math_answers.math_verify_alone", "says_equal")
 _LIMITS: Final = Limits(seconds=20, cpu_seconds=6, memory_mb=512)
 """Twice what an answer may use in the service."""
 _ROWS: Final = Dataset[MathRow](name="pairs", origin="tests/pairs", digest="1", splits={})
+
+
+@dataclass(frozen=True)
+class Pair:
+    kind: str
+    problem: str
+    gold: str
+    reply: str
+    equal: bool
+
+
+class Answers(Frozen):
+    """Of one right answer."""
+
+    gold: str
+    problem: str = "Find what is asked for."
+    equal: tuple[str, ...] = ()
+    unequal: tuple[str, ...] = ()
+    whole_replies: bool = False
+    """The answers are whole replies. Otherwise each is what stands in the box."""
+
+    def pair(self, kind: str, answer: str, equal: bool) -> Pair:
+        reply = answer if self.whole_replies else f"So the answer is $\\boxed{{{answer}}}$."
+        return Pair(kind, self.problem, self.gold, reply, equal)
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,13 @@ class Tally:
     @property
     def is_good(self) -> bool:
         return self.ours_paid == 0 and self.ours_unpaid <= MOST_UNPAID * self.equal
+
+
+def read_pairs(each: int | None = None) -> Iterator[Pair]:
+    """Of every kind the first of the equal ones and the first of the unequal ones, or all."""
+    for kind, every in read_table(__file__, "pairs.yaml", dict[str, tuple[Answers, ...]]).items():
+        yield from [of.pair(kind, answer, True) for of in every for answer in of.equal][:each]
+        yield from [of.pair(kind, answer, False) for of in every for answer in of.unequal][:each]
 
 
 async def grade_pairs(pairs: Sequence[Pair], processes: int) -> list[Graded]:
@@ -145,15 +164,14 @@ def _list_wrong(graded: Sequence[Graded]) -> Iterator[str]:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
-    parser.add_argument("--seed", default=SEED)
-    parser.add_argument("--each", type=int, default=EACH, help="equal pairs of a kind, and unequal ones")
+    parser.add_argument("--each", type=int, help="at most so many equal pairs of a kind, and unequal ones")
     parser.add_argument("--kind", action="append", help="only this kind")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--wrong", action="store_true", help="each pair that we grade wrongly as well")
     parser.add_argument("--json", action="store_true", help="all pairs with both verdicts, and the totals")
     options = parser.parse_args(arguments)
-    kinds = [kind for kind in KINDS if not options.kind or kind.__name__ in options.kind]
-    graded = asyncio.run(grade_pairs(draw_pairs(kinds, options.seed, options.each), options.processes))
+    pairs = [pair for pair in read_pairs(options.each) if not options.kind or pair.kind in options.kind]
+    graded = asyncio.run(grade_pairs(pairs, options.processes))
     if options.json:
         rows = [{**asdict(one.pair), "ours": one.ours, "math_verify": one.math_verify} for one in graded]
         said = json.dumps({"totals": asdict(tally(graded)), "pairs": rows}, ensure_ascii=False)

@@ -9,45 +9,29 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec
+from app.domain.values import Frozen
 from app.toolkit.tool_calls.calls import MOST_CALLS, CallReading, ExpectedCall, ParsedCall, match_calls
 from app.toolkit.tool_calls.formats import FORMATS, ToolFormat
 from app.toolkit.tool_calls.replies import read_calls, read_message_calls, read_text_calls
+from tests.support.tables import read_table, unfold
 
-BOOK: dict[str, JsonValue] = {
-    "type": "object",
-    "properties": {
-        "restaurant": {"type": "string"},
-        "guests": {"type": "integer"},
-        "deposit": {"type": "number"},
-        "outside": {"type": "boolean"},
-        "dishes": {"type": "array", "items": {"type": "string"}},
-        "guest": {"type": "object"},
-        "note": {"type": ["string", "null"]},
-        "room": {"enum": ["garden", "hall"]},
-    },
-    "required": ["restaurant", "guests"],
-}
+
+class Replies(Frozen):
+    """The tables of formats.yaml, which says what each holds."""
+
+    variants: dict[ToolFormat, tuple[str, ...]]
+    beside: tuple[tuple[str, str], ...]
+    malformed: dict[ToolFormat, tuple[str, ...]]
+    book: dict[str, JsonValue]
+    calls: tuple[ParsedCall, ...]
+
+
+REPLIES = read_table(__file__, "formats.yaml", Replies)
 TOOLS = tuple(
     ToolSpec(function=FunctionSpec(name=name, parameters=schema))
-    for name, schema in (("book_table", BOOK), ("open_hours.get", {"type": "object", "properties": {}}))
+    for name, schema in (("book_table", REPLIES.book), ("open_hours.get", {"type": "object", "properties": {}}))
 )
-CALLS = (
-    ParsedCall(
-        name="book_table",
-        arguments={
-            "restaurant": 'Chez "Ève" \\ [x](y)',
-            "guests": 4,
-            "deposit": -12.5,
-            "outside": True,
-            "dishes": ["soup, cold", "it's fish"],
-            "guest": {"name": "Ann", "tags": [1, None, False]},
-            "note": "5",
-            "room": "hall",
-        },
-    ),
-    ParsedCall(name="open_hours.get", arguments={}),
-    ParsedCall(name="book_table", arguments={"restaurant": "line\nbreak\tand 日本", "guests": 2, "note": None}),
-)
+CALLS = REPLIES.calls
 
 HERMES_ONE = '<tool_call>{"name": "book_table", "arguments": {"restaurant": "Roma", "guests": 2}}</tool_call>'
 HERMES_JSON = HERMES_ONE.removeprefix("<tool_call>").removesuffix("</tool_call>")
@@ -67,14 +51,6 @@ HARMONY_ONE = (
     "<|channel|>commentary to=functions.book_table <|constrain|>json<|message|>"
     '{"restaurant": "Roma", "guests": 2}<|call|>'
 )
-KIMI_ONE = (
-    "<|tool_calls_section_begin|><|tool_call_begin|>functions.book_table:0<|tool_call_argument_begin|>"
-    '{"restaurant": "Roma", "guests": 2}<|tool_call_end|><|tool_calls_section_end|>'
-)
-DEEPSEEK_ONE = (
-    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>book_table<｜tool▁sep｜>"
-    '{"restaurant": "Roma", "guests": 2}<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
-)
 ONE = ParsedCall(name="book_table", arguments={"restaurant": "Roma", "guests": 2})
 
 every_format = pytest.mark.parametrize("name", FORMATS)
@@ -91,243 +67,28 @@ def test_the_same_calls_in_every_format(name: ToolFormat, count: int) -> None:
     assert likeliest == [CallReading(CALLS[:count], "", name)] * 4
 
 
-VARIANTS: dict[ToolFormat, list[str]] = {
-    "hermes": [
-        HERMES_ONE,
-        HERMES_ONE.replace('{"name"', '{"id": "c1", "name"'),
-        HERMES_ONE.replace('{"name"', '{"type": "function", "name"'),
-        HERMES_ONE.replace('"arguments"', '"parameters"'),
-        f"<think>{HERMES_ONE}</think>{HERMES_ONE}",
-        f"<tool_call>[{HERMES_JSON}]</tool_call>",
-        '<tool_call>{"name": "book_table", "arguments": "{\\"restaurant\\": \\"Roma\\", \\"guests\\": 2}"}</tool_call>',
-    ],
-    "llama_json": [
-        '{"name": "book_table", "parameters": {"restaurant": "Roma", "guests": 2}}',
-        '{"type": "function", "name": "book_table", "parameters": {"restaurant": "Roma", "guests": 2}}',
-        '<|python_tag|>{"name": "book_table", "parameters": {"restaurant": "Roma", "guests": 2}}<|eom_id|>',
-        '{"name": "book_table", "arguments": {"restaurant": "Roma", "guests": 2}}',
-        '```JSON\n{"name": "book_table", "parameters": {"restaurant": "Roma", "guests": 2}}\n```',
-    ],
-    "pythonic": [
-        "[book_table(restaurant='Roma', guests=2)]",
-        '<|python_start|>[book_table(restaurant="\\x52om\\u0061", guests=+2,)]<|python_end|>',
-        "<|python_start|>[\n  book_table(\n    restaurant='Roma', guests=2\n  )\n]<|python_end|>\n\n<|eom|>",
-    ],
-    "mistral": [
-        '[TOOL_CALLS] [{"name": "book_table", "arguments": {"restaurant": "Roma", "guests": 2}, "id": "a1B2c3D4e"}]',
-        '[TOOL_CALLS]book_table[ARGS]{"restaurant": "Roma", "guests": 2}',
-        '[TOOL_CALLS]book_table[CALL_ID]a1B2c3D4e[ARGS]{"restaurant": "Roma", "guests": 2}</s>',
-        '[TOOL_CALLS]book_table{"restaurant": "Roma", "guests": 2}',
-        'book_table{"restaurant": "Roma", "guests": 2}',
-        '[{"name": "book_table", "arguments": {"restaurant": "Roma", "guests": 2}}]',
-    ],
-    "qwen_coder": [
-        QWEN_ONE,
-        QWEN_ONE.replace("\n", ""),
-        QWEN_ONE.replace("<tool_call>\n", ""),
-        QWEN_ONE.replace("<tool_call>\n", "").replace("\n</tool_call>", "<|im_end|>"),
-    ],
-    "anthropic": [
-        INVOKE_ONE,
-        INVOKE_ONE.replace("<function_calls>", "").replace("</function_calls>", ""),
-        re.sub("<(/?)", r"<\1" + "antml" + ":", INVOKE_ONE),
-        '{"type": "tool_use", "id": "t1", "name": "book_table", "input": {"restaurant": "Roma", "guests": 2}}',
-        '[{"type": "thinking", "thinking": "Roma", "signature": "s"}, {"type": "redacted_thinking", "data": "d"}, '
-        '{"type": "text", "text": null}, '
-        '{"type": "tool_use", "id": "t1", "name": "book_table", "input": {"restaurant": "Roma", "guests": 2}}]',
-    ],
-    "harmony": [
-        HARMONY_ONE,
-        HARMONY_ONE.removesuffix("<|call|>"),
-        HARMONY_ONE.replace("<|constrain|>", ""),
-        HARMONY_ONE.replace("functions.", ""),
-        HARMONY_ONE.replace(" to=functions.book_table", "").replace("<|ch", "<|start|>assistant to=book_table<|ch"),
-        f"<|channel|>analysis<|message|>Roma, or {HERMES_ONE}<|end|><|start|>assistant{HARMONY_ONE}",
-        HARMONY_ONE.replace(" to=functions.book_table", "").replace(
-            "<|ch", "<|start|>assistant to=functions.book_table<|ch"
-        ),
-    ],
-    "glm": [GLM_ONE, GLM_ONE.replace("\n", ""), f"<think>{GLM_ONE}</think>\n{GLM_ONE}<|end|>"],
-    "kimi": [
-        KIMI_ONE,
-        KIMI_ONE.replace("functions.", "").replace(":0", ""),
-        re.sub("<[^<>]*section[^<>]*>", "", KIMI_ONE),
-    ],
-    "deepseek": [
-        DEEPSEEK_ONE,
-        DEEPSEEK_ONE + "<｜end▁of▁sentence｜>",
-        DEEPSEEK_ONE.replace("book_table<｜tool▁sep｜>", "function<｜tool▁sep｜>book_table\n```json\n").replace(
-            "}<", "}\n```<"
-        ),
-    ],
-    "mcp": [
-        '{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": '
-        '{"name": "book_table", "arguments": {"restaurant": "Roma", "guests": 2}, "_meta": {"progressToken": 1}}}'
-    ],
-}
+PREFIXED = re.sub("<(/?)", r"<\1" + "antml" + ":", INVOKE_ONE)
+TOO_LARGE: list[tuple[str, ToolFormat]] = [
+    (HERMES_ONE.replace('"guests": 2', '"guests": ' + "9" * 5000), "hermes"),
+    (HERMES_ONE.replace('"guests": 2', '"guests": ' + "[" * 90_000), "hermes"),
+    ("[book_table(guests=" + "9" * 5000 + ")]", "pythonic"),
+    ("[book_table(guests=" + "(" * 90_000, "pythonic"),
+]
 
 
-@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in VARIANTS.items() for text in texts])
-def test_what_models_really_write(name: ToolFormat, text: str) -> None:
+@pytest.mark.parametrize(("text", "name"), [*unfold(REPLIES.variants), (PREFIXED, "anthropic")])
+def test_what_models_really_write(text: str, name: ToolFormat) -> None:
     assert read_text_calls(text, TOOLS) == CallReading((ONE,), "", name)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (f"I will book it.\n{HERMES_ONE}\nDone.", "I will book it.\n\nDone."),
-        (f"Booking. {QWEN_ONE}", "Booking."),
-        (f"Booking. {INVOKE_ONE}", "Booking."),
-        (
-            'Booking. <|python_tag|>{"name": "book_table", "parameters": {"restaurant": "Roma", "guests": 2}}',
-            "Booking.",
-        ),
-        ('Booking. [TOOL_CALLS]book_table[ARGS]{"restaurant": "Roma", "guests": 2}', "Booking."),
-        ("[book_table(restaurant='Roma', guests=2)]\n\nIt's booked: wait.", "It's booked: wait."),
-        ("<|python_start|>[book_table(restaurant='Roma', guests=2)]<|python_end|> Booked.", "Booked."),
-        ('{"name": "book_table", "parameters": {"restaurant": "Roma", "guests": 2}}\nBooked.', "Booked."),
-        ('[TOOL_CALLS]book_table[ARGS]{"restaurant": "Roma", "guests": 2}\nBooked.', "Booked."),
-        ('[{"name": "book_table", "arguments": {"restaurant": "Roma", "guests": 2}}] Booked.', "Booked."),
-        (f"Booking. {GLM_ONE} Done.", "Booking.  Done."),
-        (f"Booking. {KIMI_ONE} Done.", "Booking.  Done."),
-        (f"Booking. {DEEPSEEK_ONE} Done.", "Booking.  Done."),
-        (f"<|channel|>commentary<|message|>Booking.<|end|><|start|>assistant{HARMONY_ONE}", "Booking."),
-        (
-            '[{"type": "text", "text": "Booking."}, {"type": "tool_use", "id": "t", "name": "book_table", '
-            '"input": {"restaurant": "Roma", "guests": 2}}]',
-            "Booking.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), REPLIES.beside)
 def test_words_beside_the_calls(text: str, said: str) -> None:
     reading = read_text_calls(text, TOOLS)
     assert (reading.calls, reading.said) == ((ONE,), said)
 
 
-MALFORMED: dict[ToolFormat, list[str]] = {
-    "hermes": [
-        HERMES_ONE.removesuffix("</tool_call>"),
-        HERMES_ONE.removeprefix("<tool_call>"),
-        HERMES_ONE.replace('"arguments": {', '"arguments": "{').replace("}}<", '}"}<'),
-        HERMES_ONE.replace('"guests": 2', '"guests": 2,'),
-        HERMES_ONE.replace('"guests": 2', '"guests": NaN'),
-        HERMES_ONE.replace('"guests": 2', '"guests": 1e999'),
-        HERMES_ONE.replace('"guests": 2', '"guests": ' + "9" * 5000),
-        HERMES_ONE.replace('"guests": 2', '"restaurant": "Lyon"'),
-        HERMES_ONE.replace('"guests": 2', '"guests": ' + "[" * 50 + "]" * 50),
-        HERMES_ONE.replace('"guests": 2', '"guests": ' + "[" * 90_000),
-        HERMES_ONE.replace("Roma", "\\ud800"),
-        HERMES_ONE.replace('"book_table"', "7"),
-        HERMES_ONE.replace('"book_table"', '""'),
-        HERMES_ONE.replace('"arguments"', '"args"'),
-        HERMES_ONE.replace('"arguments"', '"parameters": {}, "arguments"'),
-        HERMES_ONE.replace('{"name"', '{"strict": true, "name"'),
-        HERMES_ONE + "<tool_call></tool_call>",
-        HERMES_ONE + "\n<tool_call>\nbook_table\n</tool_call>",
-        HERMES_ONE + "</tool_call>",
-        *("<tool_call>[]</tool_call>", "<tool_call>[7]</tool_call>", f"<tool_call>[{HERMES_JSON}</tool_call>"),
-        f"<tool_call>{HERMES_JSON}, {HERMES_JSON}</tool_call>",
-        HERMES_ONE.replace('{"restaurant": "Roma", "guests": 2}', '"[1]"'),
-    ],
-    "llama_json": [
-        '{"name": "book_table", "parameters": {"restaurant": "Roma"}',
-        '{"name": "book_table", "parameters": {"restaurant": "Roma"}} {"name"',
-        '{"name": "book_table", "parameters": {"restaurant": "Roma"}}} and so on',
-        '{"name": "book_table", "parameters": ["Roma"]}',
-        '<|python_tag|>book_table.call(query="Roma")',
-        "<|python_tag|>",
-    ],
-    "pythonic": [
-        "[book_table(restaurant='Roma', guests=2)",
-        "[book_table(restaurant='Roma', guests=2)] [book_table(restaurant='Roma'",
-        "[book_table(restaurant='Roma', guests=2)] book_table(restaurant='Lyon')",
-        "[book_table(**{'guests': 2}, guests=2)]",
-        *("[book_table(**[1])]", "[book_table(**guests)]", "[book_table(guests=2)]]"),
-        "[book_table('Roma', 2)]",
-        "[book_table(restaurant='Roma', guests=\u0662)]",
-        "[book_table(restaurant='Roma', guests=\uff12)]",
-        "[book_table(restaurant='Roma', restaurant='Lyon')]",
-        "[book_table(guests=1 + 1)]",
-        "[book_table(guests=__import__('os').getpid())]",
-        *("[book_table(guests=f'{2}')]", "[book_table(guests={1: 2})]", "[book_table(guests={'a': 1, 'a': 2})]"),
-        "[book_table(guests=1e999)]",
-        "[book_table(guests=" + "9" * 5000 + ")]",
-        "[book_table(guests=" + "[" * 60 + "]" * 60 + ")]",
-        "[book_table(guests=" + "(" * 90_000,
-        "[book_table(restaurant='\\ud800')]",
-        "<|python_start|><|python_end|>",
-        "<|python_start|>[]<|python_end|>",
-    ],
-    "mistral": [
-        '[TOOL_CALLS]{"name": "book_table", "arguments": {}}',
-        "[TOOL_CALLS][]",
-        '[TOOL_CALLS][{"name": "book_table"}]',
-        '[TOOL_CALLS]book_table[ARGS]{"guests": 2} [ARGS]',
-        '[TOOL_CALLS]book_table[ARGS]{"guests": 2}[TOOL_CALLS] thanks',
-        "[TOOL_CALLS]book_table[ARGS]guests",
-        'book_table{"guests": 2} and {"more": 1}',
-        '[{"name": "book_table", "arguments": {"guests": 2}}] and [more]',
-        'book_table[ARGS]{"guests": 2}',
-    ],
-    "qwen_coder": [
-        QWEN_ONE.replace("</function>\n", ""),
-        QWEN_ONE.replace("</parameter>", ""),
-        QWEN_ONE.replace("\n</tool_call>", ""),
-        QWEN_ONE.replace("<function=book_table>", "book_table"),
-        QWEN_ONE.replace("<parameter=guests>", "<parameter=restaurant>"),
-        QWEN_ONE.replace("<function=book_table>", "<function=>"),
-        QWEN_ONE.replace("<parameter=guests>", "guests: "),
-        QWEN_ONE + HERMES_ONE,
-    ],
-    "anthropic": [
-        INVOKE_ONE.replace("</invoke>", ""),
-        INVOKE_ONE.replace("</parameter>", ""),
-        INVOKE_ONE.replace('name="guests"', 'name="restaurant"'),
-        INVOKE_ONE.replace('<invoke name="book_table">', "<invoke>"),
-        "<function_calls></function_calls>",
-        '[{"type": "tool_use", "name": "book_table", "input": "Roma"}]',
-        '[{"type": "tool_use", "name": "book_table", "input": {}}, {"type": "image"}]',
-        '[{"type": "tool_use", "name": "book_table", "input": {}}] Done.',
-    ],
-    "mcp": [
-        '{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"name": "book_table"}}',
-        '{"jsonrpc": "1.0", "id": 1, "method": "tools/call", "params": {"name": "book_table"}}',
-        '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "book_table", "arguments": [1]}}',
-        '[{"jsonrpc": "2.0"}]',
-        '{"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "book_table"}}\n{"jsonrpc": "2.0"',
-    ],
-    "harmony": [
-        HARMONY_ONE.replace('{"restaurant"', '"restaurant"'),
-        HARMONY_ONE.replace("<|call|>", " and more"),
-        HARMONY_ONE.replace("commentary", "analysis"),
-        f"{HARMONY_ONE}<|channel|>commentary to=functions.book_table",
-        HARMONY_ONE.replace("functions.", "").replace('{"restaurant"', '"restaurant"'),
-    ],
-    "glm": [
-        GLM_ONE.removesuffix("</tool_call>"),
-        GLM_ONE.replace("</arg_value>", ""),
-        GLM_ONE.replace("<arg_key>guests", "<arg_key>restaurant"),
-        f"{GLM_ONE}<arg_key>guests</arg_key>",
-    ],
-    "kimi": [
-        KIMI_ONE.replace("<|tool_call_end|>", ""),
-        KIMI_ONE.replace('{"restaurant"', '["restaurant"'),
-        KIMI_ONE.replace("<|tool_call_argument_begin|>", ""),
-        f"{KIMI_ONE}<|tool_call_begin|>",
-    ],
-    "deepseek": [
-        DEEPSEEK_ONE.replace("<｜tool▁call▁end｜>", ""),
-        DEEPSEEK_ONE.replace('{"restaurant"', '"restaurant"'),
-        DEEPSEEK_ONE.replace("<｜tool▁sep｜>", ""),
-        f"{DEEPSEEK_ONE}<｜tool▁call▁begin｜>",
-    ],
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "text"), [(name, text) for name, texts in MALFORMED.items() for text in texts], ids=lambda text: text[:60]
-)
-def test_one_malformed_call_spoils_the_reply(name: ToolFormat, text: str) -> None:
+@pytest.mark.parametrize(("text", "name"), [*unfold(REPLIES.malformed), *TOO_LARGE], ids=lambda text: text[:60])
+def test_one_malformed_call_spoils_the_reply(text: str, name: ToolFormat) -> None:
     declared = read_text_calls(text, TOOLS, name)
     detected = read_text_calls(text, TOOLS)
     assert (declared.calls, bool(declared.fault), detected.calls) == ((), True, ())

@@ -21,6 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.domain.access import Caller
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused, Unavailable
+from app.domain.faults import make_printable
 from app.domain.tasks import Message, ToolSpec
 from app.domain.values import Described, FiniteJson, Frozen, suggest
 from app.http.compat.kept_sessions import (
@@ -60,7 +61,7 @@ from app.http.compat.openenv.sessions import (
     write_tool_listing,
 )
 from app.http.web.api_keys import declare_access, find_caller
-from app.http.web.problems import MAX_DETAIL, RefusedBody, make_printable
+from app.http.web.problems import MAX_DETAIL, RefusedBody
 from app.http.web.routes import JsonRoute, LazyRoute
 from app.ports.environment import Environment
 

@@ -20,6 +20,7 @@ from pydantic import ConfigDict, Field, JsonValue, ValidationError, model_valida
 
 from app.domain.access import Caller, find_bounds
 from app.domain.errors import Conflict, InvalidRequest, NotFound
+from app.domain.faults import describe_faults
 from app.domain.groups import TaskRecord
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Score
@@ -38,7 +39,7 @@ from app.domain.values import (
 )
 from app.http.compat.one_sample import MAX_GROUP
 from app.http.web.bodies import LARGE_BYTES, MOST_VALUES, require_few_values
-from app.http.web.problems import RefusedBody, format_field_path
+from app.http.web.problems import RefusedBody
 from app.service.access import BoundsCheck, check_hand_out
 from app.service.catalogue import Catalogue
 from app.service.handout import Dispatcher
@@ -256,17 +257,11 @@ def read_reset(data: dict[str, JsonValue]) -> Reset:
     try:
         return Reset.model_validate({name: value for name, value in data.items() if value is not None})
     except (ValidationError, RecursionError) as error:
-        raise FrameRefused("VALIDATION_ERROR", _describe_faults(error)) from None
+        raise FrameRefused("VALIDATION_ERROR", _describe_faults(error, Reset)) from None
 
 
-def _describe_faults(error: ValidationError | RecursionError) -> str:
-    """Names the invalid fields without their values."""
-    if isinstance(error, RecursionError):
-        return "data is nested too deeply"
-    faults = error.errors(include_url=False, include_input=False, include_context=False)
-    lines = [f"{format_field_path(item['loc'])}: {item['msg'].removeprefix('Value error, ')}" for item in faults[:8]]
-    # A fault of the whole reset has no path before its colon.
-    return "; ".join(line.removeprefix(": ") for line in lines)
+def _describe_faults(error: ValidationError | RecursionError, kind: object) -> str:
+    return "data is nested too deeply" if isinstance(error, RecursionError) else describe_faults(error, kind)
 
 
 # Episodes, and those whose connection has ended, so that they can go on.
@@ -516,7 +511,7 @@ def parse_action(data: dict[str, JsonValue]) -> ParsedAction:
         return _read_message(data, named, whole)
     except (ValidationError, RecursionError) as error:
         if calls:
-            return _take_as_silence(_describe_faults(error))
+            return _take_as_silence(_describe_faults(error, None))
         return _take_as_json(data)
 
 

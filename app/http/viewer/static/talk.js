@@ -71,7 +71,20 @@ const fillCard = async (shown, policy, request) => {
   return turn;
 };
 
+// A character is met in its own world, where there is one, until another world is chosen.
+const findHome = () => {
+  const own = form.elements.character.selectedOptions[0]?.dataset.world;
+  return [...form.elements.world.options].some((one) => one.value === own) ? own : "";
+};
+let home = form ? findHome() : "";
+form?.elements.character.addEventListener("change", () => {
+  const before = home;
+  home = findHome();
+  if (form.elements.world.value === before) form.elements.world.value = home;
+});
+
 form?.addEventListener("submit", async (submitted) => {
+  if (submitted.submitter?.hasAttribute("formaction")) return;
   const sent = new FormData(form);
   const policies = sent.getAll("policy");
   const [line, happens] = [readField("line"), readField("event")];

@@ -52,7 +52,7 @@ const showHelp = () => {
   if (!dialog.open) dialog.showModal();
   return true;
 };
-const pages = document.querySelector(".top nav");
+const pages = document.querySelector(".menu nav > :last-child");
 if (pages) {
   const button = document.createElement("button");
   button.type = "button";

@@ -1,0 +1,339 @@
+"""The one thing that each page says, as a sentence, and why a reply earned what it did.
+
+Everything here is told from figures that stand on the same page. Sentences may quote judges and verifiers: templates
+escape them.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from app.domain.budgets import BudgetForecast
+from app.domain.rollups import Rollup, add_up_rollups
+from app.domain.runs import Alarm, RunProgress, RunState, SeriesName
+from app.domain.scores import REASON_WORDS, Score, ScoreSummary, explain_score
+from app.domain.values import Estimated
+from app.evaluation.comparison import Comparison
+from app.service.gateway import JudgeEntry
+from app.toolkit.charts import Scale, format_points
+from app.toolkit.texts import escape_invisible, format_signed
+
+_LONGEST: Final = 220
+"""Characters of a sentence that a judge or verifier wrote."""
+_NAMED: Final = 3
+"""Runs that a sentence names."""
+_NOTICEABLE: Final = 0.005
+"""Smaller differences of a reward are 0 at two digits."""
+
+
+def count_words(number: int, noun: str, nouns: str = "") -> str:
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def _join(names: Sequence[str]) -> str:
+    return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
+
+
+def _end(sentence: str) -> str:
+    """With a capital at its beginning and a stop at its end."""
+    text = sentence.strip()
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?', '…', ':')) else '.'}" if text else ""
+
+
+# A group: its replies, and why each earned what it did.
+
+
+def tell_group(scores: Sequence[Score], summary: ScoreSummary) -> str:
+    replies = count_words(len(scores), "reply", "replies")
+    if summary.outcome == "pending":
+        return f"Judges have not scored all of the {replies} yet." if len(scores) > 1 else "Not scored yet."
+    rewards = [reward for reward in summary.rewards if reward is not None]
+    missing = f" {summary.unscored} {'has' if summary.unscored == 1 else 'have'} no score." if summary.unscored else ""
+    if not rewards:
+        reasons = list(dict.fromkeys(score.reason for score in scores if score.reason is not None))
+        why = f": {_clean(REASON_WORDS[reasons[0]])}" if len(reasons) == 1 else "."
+        return f"No reply has a score{why}"
+    best, worst = max(rewards), min(rewards)
+    if len(rewards) == 1:
+        return f"One reply with a score: {best:.2f}.{missing}"
+    if best == worst:
+        return f"All {len(rewards)} rewards are {best:.2f}, so a trainer learns nothing from them.{missing}"
+    little = ": too close together to learn much" if summary.low_signal else ""
+    return f"The best of {replies} earned {best:.2f}, the worst {worst:.2f}{little}.{missing}"
+
+
+@dataclass(frozen=True)
+class ReplyReason:
+    """Why a reply earned what it did: `sentence`, and the whole of what its judge or verifier wrote where that is
+    more."""
+
+    sentence: str
+    rationale: str
+
+
+def tell_reply(score: Score, *, is_offline: bool) -> ReplyReason:
+    """`is_offline`: its judge only counts words, so that what it wrote says little."""
+    explained = explain_score(score)
+    said = _cut_sentence(score.rationale)
+    if score.outcome != "scored" or (score.judges and score.gate and (is_offline or not said)):
+        return ReplyReason(_clean(explained), score.rationale)
+    sentence = said or _cut_sentence(explained)
+    return ReplyReason(sentence, "" if _end(score.rationale) == sentence else score.rationale)
+
+
+def _name_largest(moved: Iterable[tuple[float, str]], most: int = 2) -> str:
+    names = [name for _, name in sorted(moved, key=lambda each: -each[0])[:most]]
+    return _join([escape_invisible(name).replace("_", " ") for name in names])
+
+
+def _cut_sentence(text: str) -> str:
+    """The first sentence of a text by a stranger."""
+    begun = " ".join(text[: 4 * _LONGEST].split())
+    ends = [at + 1 for end in (". ", "! ", "? ") if (at := begun.find(end, 12)) >= 0]
+    first = begun[: min(ends)] if ends else begun
+    if len(first) > _LONGEST:
+        first = first[:_LONGEST].rsplit(" ", 1)[0] + "…"
+    return _end(escape_invisible(first))
+
+
+def _clean(meaning: str) -> str:
+    return meaning.replace("`", "")
+
+
+# A run: whether it learns, and what needs attention.
+
+
+@dataclass(frozen=True)
+class TrendPoint:
+    """The mean of some steps: `reach` is half of its 95 % interval, None where nobody knows it."""
+
+    first: int
+    last: int
+    value: float
+    reach: float | None
+    count: int
+
+
+def tell_trend(points: Sequence[TrendPoint], measure: str = "reward") -> str:
+    """Whether the last fifth of a curve is above the first one by more than chance."""
+    if not points:
+        return "no group with a policy step yet"
+    if len(points) == 1:
+        return f"one step so far, {measure} {points[0].value:.2f}"
+    some = max(1, len(points) // 5)
+    (before, error), (after, other) = _average(points[:some]), _average(points[-some:])
+    figures = f"{measure} {before:.2f} to {after:.2f} from step {points[0].first:,} to {points[-1].last:,}"
+    if error is None or other is None:
+        return figures
+    change, chance = after - before, math.hypot(error, other)
+    verb = "no clear change" if abs(change) <= max(chance, _NOTICEABLE) else "learns" if change > 0 else "gets worse"
+    return f"{verb}: {figures}"
+
+
+def _average(points: Sequence[TrendPoint]) -> tuple[float, float | None]:
+    total = sum(point.count for point in points)
+    mean = math.fsum(point.value * point.count for point in points) / total
+    parts = [point.reach * point.count for point in points if point.reach is not None]
+    return mean, math.hypot(*parts) / total if len(parts) == len(points) else None
+
+
+_SMALL_SHARE: Final = 0.01
+"""Of replies, which may have no score without need of anybody."""
+_LEAST_BUDGET: Final = 0.1
+
+
+def list_attention(
+    progress: RunProgress, alarms: Sequence[Alarm], unscored: int, replies: int, budget: BudgetForecast | None
+) -> list[str]:
+    standing = [alarm for alarm in alarms if alarm.released_at is None]
+    found = {
+        "an alarm holds it": progress.state == "held",
+        "it stopped sending groups": progress.state == "stalled",
+        count_words(len(standing), "alarm"): bool(standing),
+        f"{count_words(unscored, 'reply', 'replies')} without a score": unscored > _SMALL_SHARE * replies,
+        "its judging budget is nearly spent": budget is not None and budget.left_usd <= _LEAST_BUDGET * budget.usd,
+    }
+    return [words for words, is_so in found.items() if is_so]
+
+
+def tell_run(trend: str, attention: Sequence[str]) -> str:
+    return (
+        f"{_end(trend)} {_end('needs attention: ' + ', '.join(attention) if attention else 'nothing needs attention')}"
+    )
+
+
+def tell_runs(runs: Sequence[tuple[str, RunState, Sequence[str]]]) -> str:
+    """Of runs by name: their states, and what of each needs attention."""
+    named = dict.fromkeys(name for name, _, _ in runs)
+    training = {name for name, state, _ in runs if state == "training"}
+    troubled = {name: found for name, _, found in runs if found}
+    if not named:
+        return "No run yet. A run begins when a trainer asks for tasks under its name."
+    begun = _tell_training(len(training), len(named))
+    if not troubled:
+        return f"{begun} Nothing needs attention."
+    told = [f"{name} ({', '.join(found)})" for name, found in [*troubled.items()][:_NAMED]]
+    more = len(troubled) - len(told)
+    return f"{begun} Needs attention: {', '.join(told)}{f' and {more} more' if more else ''}."
+
+
+def _tell_training(training: int, runs: int) -> str:
+    if not training:
+        return "No run trains now."
+    return f"{training:,} of {count_words(runs, 'run')} {'trains' if training == 1 else 'train'} now."
+
+
+def tell_home(
+    runs: Sequence[tuple[str, RunState, Sequence[str]]], warnings: int, *, is_empty: bool, sees_all: bool
+) -> str:
+    """`warnings` are those of the service and of its runs; without `sees_all` nothing is told of the service."""
+    if is_empty:
+        return "Nothing has been scored yet. Fill it with a demo, or send your first reply."
+    training = sum(state == "training" for _, state, _ in runs)
+    begun = _tell_training(training, len(runs)) if runs else "No run yet, only single groups."
+    if warnings:
+        return f"{begun} {count_words(warnings, 'thing')} {'needs' if warnings == 1 else 'need'} attention."
+    return f"{begun} Nothing needs attention." if sees_all else begun
+
+
+def tell_alarm(alarm: Alarm) -> str:
+    """What changed and since when; its evidence has the figures."""
+    subject = f"{escape_invisible(alarm.subject)}: " if alarm.subject else ""
+    return f"{subject}{_CHANGES[alarm.series](alarm.effect)} since about group {alarm.since_group:,}."
+
+
+def _tell_ratio(noun: str, more: str, less: str, effect: float) -> str:
+    ratio = math.exp(effect)
+    if 2 / 3 < ratio < 1.5:
+        return f"{noun} have been about {100 * abs(ratio - 1):.0f} % {more if effect > 0 else less}"
+    return f"{noun} have been about {ratio:.1f} times as {'long' if more == 'longer' else 'many'}"
+
+
+def _tell_share(noun: str, effect: float) -> str:
+    return f"{noun}: {100 * abs(effect):.0f} in 100 {'more' if effect > 0 else 'fewer'}"
+
+
+def _tell_shift(noun: str, effect: float) -> str:
+    return f"{noun}: {abs(effect):.2f} {'higher' if effect > 0 else 'lower'}"
+
+
+_CHANGES: Final[Mapping[SeriesName, Callable[[float], str]]] = {
+    "length": partial(_tell_ratio, "Replies", "longer", "shorter"),
+    "escalated": partial(_tell_ratio, "Readings of a group", "more", "fewer"),
+    "absolute": partial(_tell_shift, "Absolute rewards"),
+    "flagged": partial(_tell_shift, "Flags of a reply"),
+    "gated": partial(_tell_share, "Replies that a gate set to 0"),
+    "capped": partial(_tell_share, "Replies that a defect capped"),
+    "duplicates": partial(_tell_share, "Replies that repeat another of their group"),
+    "low_signal": partial(_tell_share, "Groups of low signal"),
+    "saturated": partial(_tell_share, "Rewards above .95"),
+    "calibration": partial(_tell_shift, "Absolute rewards beside calibrated ones"),
+    "shadow_distance": partial(_tell_shift, "Training judges beside the shadow judge"),
+    "leniency": lambda effect: f"Judges have scored the same replies {'higher' if effect > 0 else 'lower'}",
+}
+
+
+# Two checkpoints.
+
+
+def tell_comparison(names: tuple[str, str], comparison: Comparison | None, groups: tuple[int, int], tasks: int) -> str:
+    """Which is better, by how much, and by which criteria. `groups` are those of each on the `tasks` of both, or all
+    that were found where no task is shared."""
+    first, second = map(escape_invisible, names)
+    if comparison is None:
+        return _begin_with_name(_tell_nothing_shared((first, second), groups, tasks))
+    change = comparison.overall.difference
+    figures = f"{_tell_difference(change)} on {count_words(comparison.tasks, 'task')}"
+    if comparison.verdict not in {"better", "worse"}:
+        return f"Which of {first} and {second} is better is not decided: {figures}."
+    is_better = comparison.verdict == "better"
+    moved = [(row.difference.value or 0.0, row.name) for row in comparison.criteria]
+    moved = moved if is_better else [(-value, name) for value, name in moved]
+    most = _name_largest(each for each in moved if each[0] > _NOTICEABLE)
+    return _begin_with_name(
+        f"{second if is_better else first} is better: {figures}{f', most in {most}' if most else ''}."
+    )
+
+
+def _tell_difference(change: Estimated) -> str:
+    value, low, high = (format_signed(end or 0.0) for end in (change.value, change.low, change.high))
+    return f"{value} (95 % {low} to {high})"
+
+
+def _tell_nothing_shared(names: tuple[str, str], groups: tuple[int, int], tasks: int) -> str:
+    both = _join(names)
+    empty = [name for name, count in zip(names, groups, strict=True) if not count]
+    if empty:
+        return f"{_join(empty)} {'has' if len(empty) == 1 else 'have'} no group with a score."
+    if tasks:
+        return f"{both} share no task with a score in both."
+    counts = f"{groups[0]:,} scored groups each"
+    if groups[0] != groups[1]:
+        counts = f"{groups[0]:,} and {groups[1]:,} scored groups"
+    return f"{both} share no task ({counts})."
+
+
+def _begin_with_name(sentence: str) -> str:
+    """A run's name is written as it is."""
+    return f"S{sentence[1:]}" if sentence.startswith(("step ", "steps ")) else sentence
+
+
+# Judges.
+
+
+def tell_judges(judges: Sequence[JudgeEntry], offline: str) -> str:
+    """Which of them answer, and what they have cost today. `offline` is the judge without a model."""
+    if not judges:
+        return "No judge is configured: verifiers alone score."
+    reports = [(judge.name, judge.report) for judge in judges if judge.report is not None]
+    silent = [escape_invisible(name) for name, report in reports if report.health != "ok"]
+    spent = math.fsum(report.spent_today.cost_usd for _, report in reports)
+    if [judge.name for judge in judges] == [offline]:
+        return "Only the offline judge scores: it counts words, so train on none of its rewards."
+    answering = f"{', '.join(silent[:_NAMED])} does not answer" if silent else "All judges answer"
+    return f"{answering}; today they have cost ${spent:,.2f}."
+
+
+# Means over steps, as a line without axes.
+
+SPARK_WIDTH, SPARK_HEIGHT = 96, 24
+
+
+@dataclass(frozen=True)
+class StepMean:
+    step: int
+    value: float
+
+
+def average_steps(rollups: Sequence[Rollup]) -> tuple[StepMean, ...]:
+    """Absolute rewards by step, or rewards where there are none."""
+    measure = "absolute" if any(rollup.mean("absolute") is not None for rollup in rollups) else "reward"
+    parts: dict[int, list[Rollup]] = {}
+    for rollup in rollups:
+        if rollup.key.step is not None:
+            parts.setdefault(rollup.key.step, []).append(rollup)
+    means = ((step, add_up_rollups(parts[step]).mean(measure)) for step in sorted(parts))
+    return tuple(StepMean(step, value) for step, value in means if value is not None)
+
+
+@dataclass(frozen=True)
+class Sparkline:
+    """`points` as SVG writes them, on a scale from 0 to 1."""
+
+    points: str
+    end: tuple[float, float]
+    label: str
+
+
+def draw_sparkline(means: Sequence[StepMean]) -> Sparkline | None:
+    """None without a value."""
+    if not means:
+        return None
+    first, last = means[0], means[-1]
+    across = Scale(first.step, max(last.step, first.step + 1), SPARK_WIDTH - 4)
+    up = Scale(0.0, 1.0, SPARK_HEIGHT - 4)
+    places = [(2 + across.at(one.step), SPARK_HEIGHT - 2 - up.at(one.value)) for one in means]
+    label = f"{first.value:.2f} at step {first.step:,} to {last.value:.2f} at step {last.step:,}"
+    return Sparkline(format_points(places), places[-1], label)

@@ -1,0 +1,175 @@
+"""Talking without a policy: what the stand-in says, that nothing is made of it, and servers that could be named."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from starlette.testclient import TestClient
+
+from app.characters.loading import read_sheet
+from app.characters.schema import CharacterSheet, VoiceExample
+from app.domain.errors import Conflict
+from app.domain.tasks import Passage
+from app.envs.npc_arena.environment import NpcArena
+from app.features.play.stand_in import STAND_IN, FoundServer, find_local_servers, write_reply
+from app.features.worlds.service import ConversationTurn, Moment
+from app.main.application import create_app
+from app.settings import PolicySettings, Settings
+from app.toolkit.templates import find_packaged_folder
+from tests.support.chat_server import serving
+from tests.support.outline import page
+from tests.support.playground import serve_here
+from tests.support.talking import build_tavern_body, speaks
+
+HOB = find_packaged_folder("character_sheets") / "hob_tarrant.yaml"
+FERRY, PRICE = (
+    VoiceExample(player="Is the ferry running?", reply="Nay."),
+    VoiceExample(player="How much?", reply="Two."),
+)
+EVENT = {"id": "rope", "time": "1312-04-03T09:15:00Z", "text": "The rope of the ferry broke."}
+
+
+def passage(text: str, hour: int | None, kind: str = "event") -> Passage:
+    time = None if hour is None else datetime(1312, 4, 3, hour, tzinfo=UTC)
+    return Passage.model_validate({"id": text, "text": text, "source": "events", "time": time, "kind": kind})
+
+
+NEWS = (passage("Rain.", 8), passage("The rope broke.", 9), passage("Old lore.", None, "lore"))
+
+
+def build_sheet(*examples: VoiceExample, greeting: str | None = None) -> CharacterSheet:
+    sheet = read_sheet(HOB)
+    return sheet.model_copy(
+        update={
+            "voice": sheet.voice.model_copy(update={"examples": examples}),
+            "scenario": sheet.scenario.model_copy(update={"greeting": greeting}),
+        }
+    )
+
+
+def build_moment(*said: str) -> Moment:
+    lines = [ConversationTurn(role=("user", "assistant")[number % 2], content=text) for number, text in enumerate(said)]
+    return Moment(character="hob", conversation=tuple(lines))
+
+
+@pytest.mark.parametrize(
+    ("sheet", "said", "passages", "reply"),
+    [
+        (build_sheet(PRICE, FERRY), ["Does the ferry run?"], NEWS, "Nay. The rope broke. (stand-in)"),
+        (
+            build_sheet(PRICE, FERRY),
+            ["The ferry?", "Nay. The rope broke. (stand-in)", "The ferry!"],
+            NEWS,
+            "Two. (stand-in)",
+        ),
+        (build_sheet(PRICE), ["How much?", "Two.", "How much?"], (), "Two. (stand-in)"),
+        (build_sheet(greeting="Get in."), ["Hob?"], (), "Get in. (stand-in)"),
+        (build_sheet(), ["Hob?"], NEWS, "The rope broke. (stand-in)"),
+    ],
+    ids=["nearest", "not twice", "used up", "greeting", "news alone"],
+)
+def test_the_stand_in_says_an_example_and_the_newest_event(
+    sheet: CharacterSheet, said: list[str], passages: tuple[Passage, ...], reply: str
+) -> None:
+    assert write_reply(sheet, build_moment(*said), passages) == reply
+
+
+def test_a_sheet_without_words_is_no_voice() -> None:
+    with pytest.raises(Conflict, match=r"the sheet of Hob Tarrant has no example .* `voice.examples`"):
+        write_reply(build_sheet(), build_moment("Hob?"), ())
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[TestClient]:
+    """Of a service without policies, which needs keys."""
+    folder = tmp_path_factory.mktemp("stand-in")
+    (folder / "store.db").write_bytes(migrated_file.read_bytes())
+    (folder / "sheets").mkdir()
+    shutil.copy(HOB, folder / "sheets")
+    settings = Settings(
+        database_url=f"sqlite:///{folder}/store.db", character_sheets=folder / "sheets", api_key=SecretStr("admin")
+    )
+    with serve_here(settings, NpcArena) as client:
+        client.headers["Authorization"] = "Bearer admin"
+        client.post("/worlds/drowned_coast/events", json={"events": [EVENT]}).raise_for_status()
+        yield client
+
+
+def test_a_service_without_policies_answers_and_stores_nothing(client: TestClient) -> None:
+    asked = build_tavern_body("hob_tarrant/drowned_coast", ("user", "Is it safe out there today?"), stream=False)
+    answer = client.post("/play/v1/chat/completions", json=asked).json()
+    told = answer["play"]
+    streamed = client.post("/play/v1/chat/completions", json={**asked, "stream": True}).text
+    helper = client.post("/play/v1/chat/completions", json={**asked, "play": {"kind": "raw"}})
+    text = "Nay. *He tests the rope.* Safer than yesterday. The rope of the ferry broke. (stand-in)"
+    assert (answer["choices"][0]["message"]["content"], json.dumps(text)[1:-1] in streamed) == (text, True)
+    assert (told["policy"], told["turn"], told["not_kept"]) == (STAND_IN, None, "turns of the stand-in are not stored")
+    assert (helper.status_code, "name a policy" in helper.json()["error"]["message"]) == (422, True)
+    assert client.get("/play/v1/models").json()["data"][0]["id"] == "hob_tarrant@stand-in"
+    assert client.delete("/play/v1/turns").json() == {"removed": 0}
+
+
+def test_the_page_names_the_stand_in_and_judges_what_is_not_stored(client: TestClient) -> None:
+    begun = client.get("/view/talk")
+    player = client.post("/admin/keys", json={"name": "player", "scopes": ["talk"]}).json()["secret"]
+    seen = page(client.get("/view/talk", headers={"Authorization": f"Bearer {player}"})).words()
+    form = {"character": "hob_tarrant", "world": "drowned_coast", "policy": STAND_IN}
+    said = page(client.post("/view/talk/say", data={**form, "line": "Is it safe?", "store": "true"}))
+    hidden = {name: value for name, value in said.inputs if name in {"conversation", "replies"}}
+    judged = page(client.post("/view/talk/author/judge", data={**form, **hidden, "go_on": "Aye."})).words()
+    refused = page(client.post("/view/talk/author/judge", data={**form, "replies": "[{}]"}), 422).words()
+    assert "<option selected>drowned_coast</option>" in begun.text
+    assert ("policies: my-model:" in page(begun).words(), "policies: my-model:" in seen) == (True, False)
+    assert ("No model to talk to yet." in seen, "answers from the sheet's examples, no model" in said.words()) == (
+        True,
+        True,
+    )
+    assert "offline judge: counts words, for trying things only" in judged
+    assert "0.reply_id: Field required" in refused
+
+
+def test_the_stand_ins_name_is_taken() -> None:
+    policies = {STAND_IN: PolicySettings(base_url="http://127.0.0.1:9/v1", model="m")}
+    with pytest.raises(ValueError, match=r"policies\.stand-in: the name of the built-in stand-in"):
+        create_app(Settings(policies=policies), environments={NpcArena.name: NpcArena})
+
+
+def find(*ports: int, own: tuple[int, ...] = ()) -> Any:
+    return asyncio.run(find_local_servers([("LM Studio", port) for port in ports], own))
+
+
+def test_a_server_on_this_machine_is_offered_by_name() -> None:
+    with serving(speaks(), models=["qwen: 1", "x" * 201]) as server, serving(speaks()) as other:
+        (found,) = find(server.server_address[1], other.server_address[1], 9)
+        own = find(server.server_address[1], own=(server.server_address[1],))
+    assert (found, own) == (FoundServer("LM Studio", server.url, ("qwen: 1",)), ())
+    assert found.block == f"policies:\n  lm-studio:\n    base_url: {server.url}\n    model: 'qwen: 1'\n"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [None, b"", b"HTTP/1.1 200 OK\r\n\r\n<html>", b"x" * 1_000_000],
+    ids=["silence", "nothing", "a page", "much"],
+)
+def test_what_is_no_list_of_models_is_not_offered(reply: bytes | None) -> None:
+    """Nor is one that says nothing for long."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if reply is None:
+            await reader.read()
+        else:
+            writer.write(reply)
+        writer.close()
+
+    async def scenario() -> Any:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            return await find_local_servers([("Ollama", server.sockets[0].getsockname()[1])], ())
+
+    assert asyncio.run(scenario()) == ()
