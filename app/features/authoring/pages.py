@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import TypeAdapter, ValidationError
 
-from app.characters.authored_texts import choose_scene, read_in_worker
+from app.characters.authored_texts import choose_scene, find_origin, read_in_worker
 from app.characters.scenes import Scene
 from app.characters.sheet_checks import SheetFinding
 from app.characters.sheet_forms import (
@@ -48,6 +48,7 @@ from app.http.viewer.text_editor import (
     build_difference,
     compare_lines,
     count_findings,
+    describe_card,
     read_doing,
     read_form,
 )
@@ -340,6 +341,7 @@ async def _build_editor(pages: AuthorPages, shown: _Shown) -> TextEditor:
         changed=await run_in_turn("authors", compare_lines, opened.published, form.text),
         history=await pages.authoring.list_revisions(opened.file, HISTORY),
         import_id="" if suffix else character,
+        imported=None if suffix else describe_card(await find_origin(pages.workers, form.text)),
     )
 
 

@@ -8,16 +8,19 @@ from typing import Annotated, Final, Literal, cast, get_args
 
 from fastapi import Query, Request
 
+from app.characters.authored_texts import CardOrigin
 from app.characters.sheet_checks import SheetFinding
 from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, ListedRevision
 from app.domain.errors import TooLarge
 from app.domain.worlds import EarlierText
 from app.http.viewer.group_pages import MessageLine
 from app.http.viewer.rendering import MOST_LINES, WordDiff, compare_revisions, pick_field, read_fields
-from app.toolkit.texts import Excerpt, run_in_turn
+from app.toolkit.texts import SHOWN_AT_ALL, Excerpt, cut_excerpt, run_in_turn
 
 _MAX_FORM: Final = 4 * MAX_AUTHORED
 """Bytes: a text may be encoded as %XX for the most part."""
+_MOST_ROWS: Final = 300
+"""Fields of an imported card that are listed."""
 _MAX_CHANGED: Final = 400
 """Lines of a comparison that are shown."""
 
@@ -141,6 +144,23 @@ class TextEditor:
             "publishing": self.publishing,
             "imported": self.imported,
         }
+
+
+def describe_card(origin: CardOrigin | None) -> CardReport | None:
+    """What was dropped and read otherwise first, then what was used, and what is only kept."""
+    if origin is None:
+        return None
+    report = origin.report
+    rows = [
+        *((one.field, "dropped", one.why) for one in report.dropped),
+        *((one.field, "read otherwise", one.how) for one in report.mended),
+        *((one.field, "used", one.to) for one in report.mapped),
+        *((one.field, "kept, not used", one.why) for one in report.kept),
+        *(("", "assumed", what) for what in report.assumed),
+    ]
+    more = len(rows) - _MOST_ROWS
+    told = [*rows[:_MOST_ROWS], *([("", "", f"and {more} more")] if more > 0 else [])]
+    return CardReport(report.source, tuple(told), cut_excerpt(origin.original, SHOWN_AT_ALL))
 
 
 def count_findings(findings: Sequence[SheetFinding]) -> str:

@@ -195,4 +195,10 @@ async def test_a_card_is_read_as_a_sheet_that_can_be_saved(here: Gateway) -> Non
     read_as = (await here.client.post("/characters/import", content=CARD)).json()
     saved = await write(here, str(at(read_as, "text")), 0, f"/characters/{at(read_as, 'id')}")
     known = {at(one, "id") for one in items(await get(here, "/characters"), "characters")}
+    edited = await get(here, "/view/characters/mara_quill/edit?format=json")
+    rows = {str(at(row, 0)): str(at(row, 1)) for row in items(edited, "imported", "rows")}
+    page = (await here.client.get("/view/characters/mara_quill/edit")).text
     assert (at(read_as, "kind"), saved.status_code, "mara_quill" in known) == ("sheet", 200, True)
+    assert (rows["data.name"], rows["data.creator_notes"]) == ("used", "kept, not used")
+    assert str(at(read_as, "text")).index("identity:") < str(at(read_as, "text")).index("meta:")
+    assert page.index("what became of each field") < page.index("The original card")
