@@ -174,6 +174,11 @@ async def test_a_character_is_begun_in_a_form_talked_to_as_a_draft_and_published
     character = form.split("/")[3]
     page = await here.client.get(f"{form}?done=draft")
     tried, published = await ask(character), await here.client.get("/characters")
+    said = {"character": character, "policy": "stand-in", "line": "Are you lonely?"}
+    talked = await here.client.post("/view/talk/say", data=said, headers={"Sec-Fetch-Site": "same-origin"})
+    assert [word in Outline(talked.text).words() for word in (f"{character} (your draft)", "I've a lamp.")] == [
+        True
+    ] * 2
     replies.append(await post(form, "save", stamp=read_stamp(page), who=f"Tends the light. {EVIL}"))
     replies.append(await post(form, "save", stamp=read_stamp(page), who="Lost."))
     kept = await here.client.get(f"{form}?format=json")

@@ -117,7 +117,7 @@ async def test_a_broken_text_is_refused_with_line_and_field_and_nothing_is_store
     checked = await here.post(f"{HOB}/check", {"text": text.replace("identity:", "identities:")})
     empty = await here.post(f"{HOB}/check", {"text": "", "scene": "none"})
     assert (broken.status_code, stale.status_code, unknown.status_code) == (422, 409, 404)
-    assert (at(empty, "errors"), at(empty, "no_prompt")) == (1, "String should have at least 1 character")
+    assert (at(empty, "errors"), "an empty text was given" in str(at(empty, "no_prompt"))) == (1, True)
     assert [at(one, "field") for one in items(broken.json(), "errors")] == ["hob_tarrant.yaml:2: meta.schema_version"]
     assert (at(checked, "errors"), at(checked, "prompt")) == (2, [])
     assert await get(here, f"{HOB}/revisions") == {"revisions": [], "next_before": None}
