@@ -388,6 +388,7 @@ class _TalkActions:
         shown = {
             "state": state,
             "characters": sheets,
+            "drafted": self.pages.playing.list_drafted(),
             "worlds": worlds,
             "policies": self.pages.playing.policy_names,
             "newest": [(one, _show_opening(one)) for one in newest],
