@@ -21,8 +21,8 @@ from app.characters.cards.fields import ImportReport
 from app.characters.cards.files import read_bytes
 from app.characters.cards.formats import is_foreign_book
 from app.characters.cards.lorebooks import read_lorebook, require_few_entries
-from app.characters.cards.sheets import SheetNaming, dump_sheet, import_file
-from app.characters.loading import parse_model
+from app.characters.cards.sheets import ORIGINAL, SheetNaming, dump_sheet, import_document, import_file
+from app.characters.loading import parse_model, parse_yaml
 from app.characters.lorebooks import prepare_books, recall_from, refuse_unusable
 from app.characters.scenes import SceneSet
 from app.characters.sheet_checks import (
@@ -219,6 +219,36 @@ def read_card(content: str, name: str | None) -> JsonValue:
         sheet = brought.content
         card = ImportedCard(kind="sheet", id=sheet.id, text=dump_sheet(sheet), report=brought.report)
     return card.model_dump_json()
+
+
+class CardOrigin(Frozen):
+    """The card that a sheet was imported from, as JSON, and what became of its fields."""
+
+    report: ImportReport
+    original: str
+
+
+async def find_origin(workers: Workers, text: str) -> CardOrigin | None:
+    """None for a sheet that was not imported, and for a text that cannot be read, or not now."""
+    if ORIGINAL not in text:
+        return None
+    try:
+        found = await read_in_worker(workers, read_origin, text, size=len(text))
+    except (RequestRefused, Unavailable):
+        return None
+    return None if found is None else CardOrigin.model_validate(found)
+
+
+@reads_authored
+def read_origin(text: str) -> JsonValue:
+    sheet = parse_yaml(text, "the sheet")
+    meta = sheet.get("meta") if isinstance(sheet, dict) else None
+    extensions = meta.get("extensions") if isinstance(meta, dict) else None
+    card = extensions.get(ORIGINAL) if isinstance(extensions, dict) else None
+    if not isinstance(card, dict):
+        return None
+    report = import_document(card, SheetNaming()).report
+    return {"report": report.model_dump(mode="json"), "original": json.dumps(card, ensure_ascii=False, indent=1)}
 
 
 # Lorebooks and events of worlds

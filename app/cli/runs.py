@@ -5,6 +5,7 @@ judge: it lets the real panels judge stand-ins for replies to the environment's 
 once, and counts the prompts that they would have sent with replies as long as somebody says, or as a run's are."""
 
 import asyncio
+import json
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import UserError
 from app.domain.groups import Rollout
 from app.domain.judging import Mode, PanelResult
-from app.domain.runs import Alarm, LagPolicy, PanelOptions, Run, RunProgress, ScoringOptions, StepRange
+from app.domain.runs import Alarm, CharacterChoice, LagPolicy, PanelOptions, Run, RunProgress, ScoringOptions, StepRange
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import FiniteNumber, Frozen, Name, take_evenly
 from app.evaluation.comparison import Comparison, Difference
@@ -398,6 +399,10 @@ def set_run(
         bool | None, typer.Option("--strict/--no-strict", help="Refuse changed scoring; fixed once the run exists.")
     ] = None,
     budget_usd: Annotated[float | None, typer.Option(min=0, help="US dollars that judging may cost.")] = None,
+    characters: Annotated[
+        CharacterChoice | None,
+        typer.Option(help="`pinned`: never take up a new text of a character; fixed once the run exists."),
+    ] = None,
     max_lag: Annotated[
         int | None, typer.Option(min=0, help="Most training steps between hand-out and scoring.")
     ] = None,
@@ -405,17 +410,23 @@ def set_run(
     no_max_lag: Annotated[bool, typer.Option("--no-max-lag", help="Remove the limit.")] = False,
     url: Url = "",
     api_key: ApiKey = "",
+    as_json: AsJson = False,
 ) -> None:
     """Make a run, or change what may change of one: its budget, --max-lag and --lag-policy.
 
     What is left out stays as it is."""
-    options = {"seed": seed, "strict": strict, "budget_usd": budget_usd, "max_lag": max_lag, "lag_policy": lag_policy}
-    changes: dict[str, object] = {key: value for key, value in options.items() if value is not None}
+    options: dict[str, object] = {"seed": seed, "strict": strict, "characters": characters, "budget_usd": budget_usd}
+    options |= {"max_lag": max_lag, "lag_policy": lag_policy}
+    changes = {key: value for key, value in options.items() if value is not None}
     if no_max_lag:
         changes["max_lag"] = None
     with stop_on_errors(1):
         run = asyncio.run(_set_run(url or find_gateway_url(), api_key, name, changes))
-    print_json(run)
+    if as_json:
+        print_json(run)
+        return
+    values = run.model_dump(mode="json", include=set(options))
+    typer.echo(f"{run.name}: " + ", ".join(f"{key} {json.dumps(values[key])}" for key in options))
 
 
 async def _set_run(url: str, api_key: str, name: str, changes: Mapping[str, object]) -> Run:

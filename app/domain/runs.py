@@ -122,6 +122,7 @@ class ScoringOptions(Frozen):
 
 MaxLag = Annotated[WholeNumber, Field(ge=0, lt=2**53)]
 LagPolicy = Literal["flag", "drop", "pace"]
+CharacterChoice = Literal["newest", "pinned"]
 
 
 class PanelOptions(Frozen):
@@ -183,6 +184,9 @@ class Run(Frozen):
     would become stale. It may change at any time."""
     min_agreement: MinAgreement | None = None
     """How far its judges must agree with people: the lower bound of the pair accuracy. It may change at any time."""
+    characters: CharacterChoice = "newest"
+    """`newest`: each epoch takes up the characters as they are published then. `pinned`: every epoch has them as they
+    were at the run's first use."""
     keep: KeepLevel | None = None
     """What stays of its scored groups: `all`, or scores and `texts` only; null for what the settings say. It may change
     at any time."""

@@ -44,7 +44,7 @@ from app.domain.runs import ScoringOptions
 from app.domain.tasks import Message
 from app.domain.values import Split, suggest
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaDraft
-from app.http.viewer.character_pages import CharacterPages
+from app.http.viewer.character_pages import PORTRAITS, CharacterPages
 from app.http.viewer.rendering import ViewerParts
 from app.http.web.api_keys import KeyRing
 from app.http.web.middleware import is_loopback
@@ -496,7 +496,20 @@ class ServedCharacters:
             await self._reload()
 
     def build_pages(self, parts: ViewerParts) -> CharacterPages:
-        return CharacterPages(NpcArena.name, self.list_sheets, self.list_scenes, self.check, self.views, parts)
+        return CharacterPages(
+            NpcArena.name, self.list_sheets, self.list_scenes, self.check, self.views, parts, self.list_portraits
+        )
+
+    def list_portraits(self) -> dict[str, Path]:
+        """Pictures in the folder `portraits` beside the sheets, by character. No link leads out of it."""
+        folder = self.folder / "portraits"
+        pictures = sorted(folder.iterdir()) if folder.is_dir() else []
+        inside = folder.resolve()
+        return {
+            path.stem: path
+            for path in pictures
+            if path.suffix in PORTRAITS and path.is_file() and path.resolve().is_relative_to(inside)
+        }
 
     def list_cards(self) -> tuple[CharacterCard, ...]:
         return build_character_cards(self.list_sheets())

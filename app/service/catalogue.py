@@ -18,9 +18,9 @@ from typing import Final, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from app.domain.errors import EnvironmentUnavailable, GatewayError, InvalidRequest, NotFound, PackageMissing
+from app.domain.errors import Conflict, EnvironmentUnavailable, GatewayError, InvalidRequest, NotFound, PackageMissing
 from app.domain.faults import build_refusal
-from app.domain.runs import Pin, ScoringOptions, Stream
+from app.domain.runs import Pin, Run, ScoringOptions, Stream
 from app.domain.tasks import Isolation, Task, TaskKey
 from app.domain.values import MEBIBYTE, FiniteJson, Split, digest, remember, suggest
 from app.ports.environment import Datasets, Environment
@@ -195,10 +195,16 @@ class Catalogue:
             self._hosted[name] = hosted
             return hosted
 
-    def remember(self, former: ServedEnvironment) -> None:
-        """Keeps an earlier version, so that it is found by its digest until newer ones replace it."""
+    def remember(self, former: ServedEnvironment) -> ServedEnvironment:
+        """Keeps an earlier version, so that it is found by its digest until newer ones replace it. What has the same
+        data and is kept or served already stays in its place."""
         with self._reopening:
-            self._former[former.name].append(former)
+            name = former.name
+            for known in (self._hosted.get(name), *self._former[name]):
+                if known is not None and known.data_digest == former.data_digest:
+                    return known
+            self._former[name].append(former)
+            return former
 
     def require_known(self, name: str) -> None:
         """NotFound for an unknown name."""
@@ -304,6 +310,8 @@ class EnvironmentVersions:
         self._kept = StoreMemory[tuple[str, str], bool](_REMEMBERED_EDITIONS)
         self._lost: set[tuple[str, str]] = set()
         """Versions that cannot be rebuilt here: their sheets are unknown, or other data changed too."""
+        self._pinned: dict[tuple[ServedEnvironment, str], ServedEnvironment] = {}
+        """What pinned runs use in place of what is served, by that and the digest that they pinned."""
         self._rebuilding = asyncio.Lock()  # requests that need the same version build it once
 
     def get_current(self, name: str) -> ServedEnvironment:
@@ -344,6 +352,38 @@ class EnvironmentVersions:
                 return found
             self._catalogue.remember(made)
             return made
+
+    async def get_pinned(self, run: Run, present: ServedEnvironment) -> ServedEnvironment:
+        """With the characters of the first use of a run that pins them, which are kept from that use on. Conflict when
+        the store has lost them."""
+        if not present.environment.sheet_texts():
+            return present
+        pin = next((pin for pin in run.pins if pin.environment == present.name), None)
+        if pin is None:
+            await self._store_character_sheets(present)
+            return present
+        data = {name.removeprefix("data."): value for name, value in pin.parts.items() if name.startswith("data.")}
+        data_digest = digest(dict(sorted(data.items())))
+        found = await self.get_version(present.name, data_digest)
+        if found.data_digest == data_digest:
+            return found
+        return await self._rebuild_pinned(run, present, data_digest)
+
+    async def _rebuild_pinned(self, run: Run, present: ServedEnvironment, data_digest: str) -> ServedEnvironment:
+        """Where other data has changed since, such as a data set or the service's own prompt: those characters with the
+        rest as it is now."""
+        if made := self._pinned.get((present, data_digest)):
+            return made
+        async with self._rebuilding:
+            texts = await self._sheets.get(present.name, data_digest)
+            made = None if texts is None else await asyncio.to_thread(_rebuild_version, present, texts)
+        if made is None:
+            raise Conflict(f"the characters that run {run.name!r} pinned can no longer be read", field="run")
+        made = self._catalogue.remember(made)
+        if len(self._pinned) >= KEPT_VERSIONS:
+            self._pinned.clear()
+        self._pinned[present, data_digest] = made
+        return made
 
     async def get_epoch_versions(
         self, present: ServedEnvironment, stream: Stream, params: BaseModel, epochs: Collection[int]

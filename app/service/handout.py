@@ -191,7 +191,7 @@ class Dispatcher:
         )
 
     async def _hand_out(self, hosted: ServedEnvironment, request: NextBatch, has_left: HasLeft) -> DealtBatch:
-        run = await self._ensure_run(request, [hosted])
+        run, (hosted,) = await self._enter_run(request, [hosted])
         source = _build_source(hosted, run, request)
         if run is not None and not await await_pace(run, request, self._runs, self._tasks, has_left):
             return _PACED
@@ -262,7 +262,7 @@ class Dispatcher:
     async def _hand_out_mixed(
         self, members: Sequence[ServedEnvironment], request: NextMixedBatch, has_left: HasLeft
     ) -> DealtBatch:
-        run = await self._ensure_run(request, members)
+        run, members = await self._enter_run(request, members)
         pairs = enumerate(zip(members, request.mix, strict=True))
         sources = _merge_sources([_build_member(position, hosted, run, one) for position, (hosted, one) in pairs])
         if run is not None and not await await_pace(run, request, self._runs, self._tasks, has_left):
@@ -332,18 +332,21 @@ class Dispatcher:
         ordered = [ready[one.member].pop(0) for one in drawn if ready[one.member]]
         return tuple([*ordered, *(task for rest in ready for task in rest)])
 
-    async def _ensure_run(
+    async def _enter_run(
         self, request: NextBatch | NextMixedBatch, members: Sequence[ServedEnvironment]
-    ) -> Run | None:
+    ) -> tuple[Run | None, Sequence[ServedEnvironment]]:
+        """The run, and the environments with the characters that it uses."""
         if request.run is None:
-            return None
+            return None, members
         run = await self._runs.ensure(request.run)
+        if run.characters == "pinned":
+            members = [await self._environment_versions.get_pinned(run, hosted) for hosted in members]
         for hosted in members:
             pin = hosted.build_pin(run.options, get_panel(self._panels, hosted, run.options))
             require_same_scoring(run, await self._runs.check_pin(run, pin), pin)
         judged = [hosted.name for hosted in members if hosted.environment.rubric is not None]
         await self._runs.require_open(run, request.purpose, judged)
-        return run
+        return run, members
 
     async def _build_and_store_tasks(
         self, source: TaskSource, dealt: Sequence[DealtSlot], stored: Collection[str] = ()

@@ -213,12 +213,26 @@ class PlacedDraft:
     context: Context
 
 
+FillIn = Callable[[str, BaseModel], Awaitable[BaseModel]]
+
+
+async def _leave(environment: str, draft: BaseModel) -> BaseModel:
+    return draft
+
+
 class DraftBuilder:
     """Builds prompts from drafts and moments of games as for tasks, without storing anything."""
 
     def __init__(self, catalogue: Catalogue, retrieval: RetrievalService) -> None:
+        self.fill_in: FillIn = _leave
+        """Puts what the caller is writing in place of what is served, once that was read in a worker. It is set by the
+        feature that knows."""
         self._catalogue = catalogue
         self._retrieval = retrieval
+
+    async def build_for_caller(self, environment: str, draft: BaseModel) -> Drafted:
+        """As `build_draft`, with what the caller is writing."""
+        return self.build_draft(environment, await self.fill_in(environment, draft))
 
     def build_draft(self, environment: str, draft: BaseModel) -> Drafted:
         """Builds the draft's task. InvalidRequest naming `draft.<field>`; EnvironmentUnavailable if the environment
@@ -231,8 +245,9 @@ class DraftBuilder:
         """As `build_draft`, for a draft with texts of strangers: they are read in workers, and the rest is done in a
         thread."""
         hosted = self._catalogue.get_environment_or_current(environment)
+        filled = await self.fill_in(environment, draft)
         with _convert_unexpected_errors(environment):
-            read = await hosted.environment.read_draft(draft, workers)
+            read = await hosted.environment.read_draft(filled, workers)
             return await run_in_turn("authors", hosted.environment.draft, read)
 
     def build_query(self, made: Drafted) -> ContextQuery | None:

@@ -19,6 +19,7 @@ from app.domain.judging import Case, Judgement, Spending
 from app.domain.keeping import KeepLevel
 from app.domain.runs import (
     Alarm,
+    CharacterChoice,
     HealthOptions,
     Hold,
     LagPolicy,
@@ -289,6 +290,9 @@ class RunSettings(Frozen):
     """Derived from the run's name when left out."""
     strict: bool = False
     """Refuse (409) instead of flagging `scoring_changed`."""
+    characters: CharacterChoice = "newest"
+    """`newest` takes up what authors publish with the next epoch. `pinned` keeps the characters and scenes of the run's
+    first use, whatever is published later. Left out, it stays as it is."""
     options: ScoringOptions = ScoringOptions()
     budget_usd: BudgetUsd | None = None
     """US dollars that judging the run's groups may cost. It may change at any time; left out, it stays as it is, and
@@ -352,7 +356,8 @@ class RunRegistry:
         await self._check_watched(name, settings)
         wanted = self._build_run(name, settings)
         run = await self._runs.create(wanted)
-        for word in ("seed", "strict", "options"):
+        fixed = ("seed", "strict", "options", *settings.model_fields_set & {"characters"})
+        for word in fixed:
             if getattr(run, word) != getattr(wanted, word):
                 raise Conflict(f"run {name!r} already exists with another {word}", field=word)
         given = {word: getattr(settings, word) for word in settings.model_fields_set & RunChange.model_fields.keys()}
@@ -500,6 +505,7 @@ class RunRegistry:
             name=name,
             seed=seed,
             strict=settings.strict,
+            characters=settings.characters,
             options=settings.options,
             budget_usd=settings.budget_usd,
             max_lag=settings.max_lag,

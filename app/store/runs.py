@@ -51,6 +51,7 @@ class RunStore(StorePart):
             "held": None,
             "min_agreement": run.min_agreement,
             "keep": None if run.keep is None else encode_json(run.keep),
+            "characters": run.characters,
             "created_at": to_micros(run.created_at),
         }
         added = connection.execute(self.database.insert_new(runs).returning(runs.c.name), row).first()
@@ -176,6 +177,7 @@ def _load_runs(connection: Connection, names: Sequence[str]) -> dict[str, Run]:
             lag_policy=row["lag_policy"],
             min_agreement=row["min_agreement"],
             keep=None if row["keep"] is None else decode_level(row["keep"]),
+            characters=row["characters"],
             pins=tuple(pinned[row["name"]]),
             health=HealthOptions() if row["health"] is None else decode(HealthOptions, row["health"]),
             held=None if row["held"] is None else decode(Hold, row["held"]),

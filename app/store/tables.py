@@ -75,6 +75,7 @@ class RunTable(TableRecord, table=True):
     min_agreement: float | None = None
     keep: str | None = Field(default=None, sa_type=Text)
     """What stays of its scored groups, if it says so."""
+    characters: str = Field(sa_column=Column(String(), nullable=False, server_default="newest"))
 
 
 class PinTable(TableRecord, table=True):

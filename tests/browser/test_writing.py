@@ -46,14 +46,52 @@ def test_what_is_corrected_in_the_browser_is_in_the_next_prompt(browser: Browser
         text.fill(re.sub(r"(?m)^  traits: \[", f"  traits: [{MARKER}, ", before))
         expect(page.locator(".conversation")).to_contain_text(MARKER)
         page.get_by_label("Note").fill(HOSTILE_JSON)
-        page.get_by_role("button", name="Save").click()
-        expect(page.get_by_role("status").first).to_have_text("Revision 1 is in force.")
+        page.get_by_role("button", name="Publish").click()
+        expect(page.get_by_role("status").first).to_have_text("Revision 1 is published.")
         note = page.get_by_role("region", name="Revisions").locator("tbody tr").first.inner_text()
         task = httpx.post(f"{gateway.url}/envs/npc_arena/next-batch", json=ASKED, timeout=120).json()["tasks"][0]
-        page.get_by_role("button", name="Take back the folder's").click()
-        expect(page.get_by_role("status").first).to_have_text("Revision 2 is in force.")
+        page.get_by_role("button", name="Go back to the file").click()
+        expect(page.get_by_role("status").first).to_have_text("Revision 2 is published.")
         prompt = task["messages"][0]["content"]
         assert (MARKER in prompt, "A heron sat on the gate." in prompt) == (True, True)
         assert (text.input_value() == before, "<script" in note or "<img" in note) == (True, True)
         assert ("owned" in page.title(), strangers(watch, gateway.url), violations(page)) == (False, [], [])
         assert watch.complaints == []
+
+
+def test_a_designer_begins_in_an_empty_form_tries_the_draft_and_publishes_it(
+    browser: Browser, gateways: Gateways
+) -> None:
+    gateway = gateways.of()
+    tried = {"draft": {"character": "mara_quill", "line": "Who are you?"}}
+    training = {"batch_size": 1, "run": "designing", "select": {"character": [HERO]}}
+    task = httpx.post(f"{gateway.url}/envs/npc_arena/next-batch", json=training, timeout=120).json()["tasks"][0]
+    group = {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": [{"text": "Aye."}]}
+    scored = httpx.post(f"{gateway.url}/envs/npc_arena/score", json={"groups": [group]}, timeout=120)
+    with browser.new_context(viewport={"width": 400, "height": 800}) as context:
+        page, watch = watched(context)
+        page.goto(f"{gateway.url}/view/characters")
+        page.get_by_role("link", name="New character").click()
+        page.get_by_label("Name").fill("Mara Quill")
+        page.get_by_role("button", name="Save draft").click()
+        expect(page.get_by_label("Who", exact=True)).to_have_attribute("aria-invalid", "true")
+        page.get_by_label("Who", exact=True).fill("The keeper of Saltmouth lighthouse.")
+        page.get_by_label("The character says").first.fill("It was. Mind the step.")
+        expect(page.locator(".conversation")).to_contain_text("Mind the step.")
+        save = page.get_by_role("button", name="Save draft")
+        expect(save).to_contain_text("warnings)")
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        save.click()
+        expect(page.get_by_role("status").first).to_contain_text("Your draft is saved.")
+        prompt = httpx.post(f"{gateway.url}/envs/npc_arena/try", json=tried, timeout=120).json()["messages"][0]
+        unpublished = httpx.get(f"{gateway.url}/view/characters/mara_quill").status_code
+        page.get_by_role("button", name="Sheet").click()
+        expect(page.get_by_label("Text (YAML)")).to_have_value(re.compile("The keeper of Saltmouth lighthouse."))
+        page.get_by_role("button", name="Publish").click()
+        expect(page.get_by_role("status").first).to_have_text("Revision 1 is published.")
+        page.goto(f"{gateway.url}/view/characters/{HERO}/edit")
+        expect(page.locator(".writing")).to_contain_text("Publishing changes a running training")
+        expect(page.locator(".writing")).to_contain_text("designing")
+        assert (scored.status_code, "Mind the step." in prompt["content"], unpublished, wide) == (200, True, 404, 400)
+        assert (violations(page), strangers(watch, gateway.url)) == ([], [])
+    assert httpx.get(f"{gateway.url}/view/characters/mara_quill").status_code == 200

@@ -9,10 +9,11 @@ import pytest
 from pydantic import BaseModel
 
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.runs import Stream
+from app.domain.errors import Conflict
+from app.domain.runs import Run, Stream
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
-from app.domain.values import NoParams, Split, digest
+from app.domain.values import NoParams, Split, digest, utc_now
 from app.envs.npc_arena.environment import NpcArena
 from app.ports.environment import Datasets, Environment, Tools
 from app.service import catalogue as store_memory
@@ -182,3 +183,36 @@ def test_every_character_that_is_shipped_survives_the_way_into_the_store_and_bac
     arena = NpcArena.read(find_packaged_folder("character_sheets"))
     again = arena.with_sheets(arena.sheet_texts())
     assert (again.digests, again.sheets, again.origin) == (arena.digests, arena.sheets, arena.origin)
+
+
+class Worded(Toy):
+    """Has data beside its sheets, which changes with the service."""
+
+    word: ClassVar[str] = "then"
+
+    @property
+    def digests(self) -> dict[str, str]:
+        return {**super().digests, "prompt": digest(self.word)}
+
+
+async def test_a_run_that_pinned_its_sheets_keeps_them_whatever_else_changes() -> None:
+    store = RememberedSheets()
+
+    def enter(word: str, *folder: str) -> tuple[ServedEnvironment, EnvironmentVersions]:
+        catalogue = Catalogue({"toy": type("Kind", (Worded,), {"word": word, "folder": folder})})
+        catalogue.open(ConfiguredDatasets({}))
+        return catalogue.get_environment_or_current("toy"), EnvironmentVersions(catalogue, store)
+
+    run = Run(name="a", seed=0, characters="pinned", created_at=utc_now())
+    first, versions = enter("then", "hob")
+    told = [(await versions.get_pinned(run, first)).environment.sheet_texts()]
+    run = run.model_copy(update={"pins": (first.build_pin(run.options, None),)})
+    later, versions = enter("now", "sour hob")
+    twice = [await versions.get_pinned(run, later) for _ in range(2)]
+    told += [one.environment.sheet_texts() for one in twice]
+    store.editions.clear()
+    _, versions = enter("now", "sour hob")
+    with pytest.raises(Conflict, match="run 'a' pinned can no longer be read"):
+        await versions.get_pinned(run, later)
+    assert (told, twice[0] is twice[1]) == ([("hob",)] * 3, True)
+    assert twice[0].digests["prompt"] == later.digests["prompt"]

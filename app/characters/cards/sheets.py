@@ -505,9 +505,12 @@ _WRITERS: Final[dict[str, Callable[[CharacterSheet], JsonValue]]] = {
 
 
 def dump_sheet(sheet: CharacterSheet) -> str:
-    """A file that reads back as the same sheet. TooLarge beyond the import limit; InvalidRequest for text that YAML
-    cannot represent."""
-    text = dump_yaml(sheet.model_dump(mode="json"))
+    """A file that reads back as the same sheet, with the original card, if it has one, at its end. TooLarge beyond the
+    import limit; InvalidRequest for text that YAML cannot represent."""
+    fields = sheet.model_dump(mode="json")
+    if ORIGINAL in sheet.meta.extensions:
+        fields["meta"] = fields.pop("meta")
+    text = dump_yaml(fields)
     if len(text.encode()) > MAX_FILE_BYTES:
         raise TooLarge(f"{sheet.id}: the sheet would exceed {MAX_FILE_BYTES} bytes")
     if parse_model(text, f"{sheet.id}.yaml", CharacterSheet) != sheet:

@@ -8,7 +8,7 @@ from app.domain.tasks import Message
 from app.envs.npc_arena.environment import NpcArena
 from app.features.authoring.pages import AuthorPages, create_author_pages_router
 from app.features.authoring.routes import create_author_router
-from app.features.authoring.service import AuthoringService, CharacterSource, TextDraft
+from app.features.authoring.service import AuthoringService, CharacterSource, TextDraft, TrainingFinder
 from app.features.authoring.store import AuthoredStore
 from app.features.contract import Feature, FeatureParts, Kernel
 from app.http.viewer.rendering import PageLink, ViewerParts
@@ -21,18 +21,34 @@ def build_authoring(kernel: Kernel) -> FeatureParts:
     authoring = AuthoringService(source, kernel.gateway.catalogue, store, kernel.authors, kernel.refresh_examples)
     characters.replace_texts(authoring.list_written)
     characters.replace_reload(authoring.reload)
+    kernel.gateway.drafting.fill_in = authoring.fill_in
     kernel.offer(authoring)
 
     async def build_prompt(file: str, draft: TextDraft) -> tuple[Message, ...]:
         return await characters.build_prompt(file, draft.text, draft.scene)
 
-    pages = AuthorPages(authoring, kernel.authors, build_prompt, characters.list_names, characters.list_scenes)
+    trainings = TrainingFinder(NpcArena.name, kernel.gateway.views, kernel.gateway.runs, kernel.clock)
+
+    def list_languages() -> list[str]:
+        """In which every character is asked something."""
+        scene_sets = characters.build_surroundings().scene_sets
+        return sorted({scenes.language for scenes in scene_sets if scenes.character is None})
+
+    pages = AuthorPages(
+        authoring=authoring,
+        workers=kernel.authors,
+        build_prompt=build_prompt,
+        list_names=characters.list_names,
+        list_scenes=characters.list_scenes,
+        list_languages=list_languages,
+        find_trainings=trainings.find,
+    )
     return FeatureParts(
         routers=[create_author_router(authoring, kernel.authors, build_prompt)],
         pages=[partial(create_author_pages_router, pages)],
         viewer=ViewerParts(
             link_character=[lambda name: PageLink("Edit", f"/view/characters/{name}/edit", 20)],
-            link_characters=[PageLink("Write characters", "/view/author")],
+            link_characters=[PageLink("New character", "/view/author")],
         ),
         load=authoring.load_for_start,
         lasting=[authoring.run],

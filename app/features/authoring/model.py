@@ -25,6 +25,19 @@ class AuthoredRevision(Frozen):
     """SHA-256 of the text."""
 
 
+class AuthoredDraft(Frozen):
+    """What an author keeps of a file before it is published. Each author has at most one of a file."""
+
+    file: AuthoredFile
+    author: str
+    text: Annotated[str, Field(max_length=MAX_AUTHORED)]
+    digest: str
+    """SHA-256 of the text."""
+    based_on: Annotated[int, Field(ge=0)]
+    """The revision that was published when the author read it last, 0 for none."""
+    saved_at: datetime
+
+
 class AuthoredChange(Frozen):
     """`text` is None to take back the folder's own file. `based_on` is the revision that the author has read, 0 for
     none."""

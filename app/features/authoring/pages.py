@@ -1,29 +1,55 @@
-"""Pages on which sheets and scenes are written, with checks, prompts, changes and earlier revisions."""
+"""Pages on which sheets and scenes are written: a form of ten fields, and an editor with checks and revisions."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Final, Literal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import TypeAdapter, ValidationError
 
-from app.characters.authored_texts import choose_scene
+from app.characters.authored_texts import choose_scene, find_origin, read_in_worker
 from app.characters.scenes import Scene
+from app.characters.sheet_checks import SheetFinding
+from app.characters.sheet_forms import (
+    QUESTIONS,
+    RATINGS,
+    ExampleLine,
+    FormFault,
+    SheetForm,
+    find_form_faults,
+    name_character,
+    read_sheet_form,
+    write_sheet,
+)
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused
 from app.domain.values import Name
-from app.features.authoring.model import AuthoredChange
-from app.features.authoring.service import AuthoringService, BrokenText, BuildPrompt, TextDraft, check_draft, name_file
-from app.http.viewer.group_pages import build_lines
-from app.http.viewer.rendering import Renderer, redirect
+from app.features.authoring.model import AuthoredChange, AuthoredDraft
+from app.features.authoring.service import (
+    AuthoringService,
+    BrokenText,
+    BuildPrompt,
+    CharacterTrainings,
+    TextDraft,
+    check_draft,
+    name_file,
+)
+from app.http.viewer.group_pages import MessageLine, build_lines
+from app.http.viewer.rendering import FormFields, Renderer, pick_field, read_fields, redirect
 from app.http.viewer.text_editor import (
     HISTORY,
+    Doing,
     Number,
+    Publishing,
     RevisionDifference,
     TextEditor,
     TextForm,
     build_difference,
     compare_lines,
+    count_findings,
+    describe_card,
+    read_doing,
     read_form,
 )
 from app.http.web.api_keys import CallerName, declare_access
@@ -31,31 +57,11 @@ from app.http.web.routes import LazyRoute
 from app.ports.environment import Workers
 from app.toolkit.texts import SHOWN_AT_ALL, run_in_turn
 
-_NAME: Final = TypeAdapter[str](Name)
+# What a button does, on either page.
+
 _SUFFIXES: Final = ("", "/scenes")
-
-_Short = Annotated[str, Query(max_length=64)]
-
-_STARTER: Final = """meta:
-  schema_version: 1
-  id: {id}
-  licence: unknown
-  genre: fantasy
-  world: {id}
-  summary: One sentence for listings, without a secret.
-identity:
-  name: {id}
-core:
-  traits: []
-  principles: []
-  goals: []
-voice:
-  style: How this character talks.
-  examples:
-    - player: Who are you?
-      reply: Who asks?
-"""
-_STARTER_SCENES: Final = """character: {id}
+_NAME: Final = TypeAdapter[str](Name)
+_NEW_SCENES: Final = """character: {id}
 scenes:
   - id: {id}-arrival
     kind: voice
@@ -74,29 +80,164 @@ class AuthorPages:
     list_names: Callable[[], Mapping[str, str]]
     """What served characters are called, by id."""
     list_scenes: Callable[[str], Sequence[Scene]]
+    list_languages: Callable[[], Sequence[str]]
+    find_trainings: Callable[[str], Awaitable[CharacterTrainings]]
+
+
+@dataclass(frozen=True)
+class OpenedText:
+    """A file as its author sees it: the draft, or else what is published, or else what to begin with."""
+
+    file: str
+    text: str
+    published: str
+    """Empty where nothing is."""
+    revision: int
+    draft: AuthoredDraft | None
+
+    @property
+    def stamp(self) -> str:
+        """What the author has read: the revision and the draft."""
+        return f"{self.revision}.{'' if self.draft is None else self.draft.digest}"
+
+
+def _parse_character(text: str) -> str | None:
+    try:
+        return _NAME.validate_python(text.strip())
+    except ValidationError:
+        return None
+
+
+async def _open_text(pages: AuthorPages, file: str, author: str) -> OpenedText:
+    draft = await pages.authoring.find_draft(file, author)
+    try:
+        in_force = await pages.authoring.read(file)
+        published, revision = in_force.text, in_force.revision
+    except NotFound:
+        published, revision = "", pages.authoring.find_number(file)
+    text = published or _begin(file) if draft is None else draft.text
+    return OpenedText(file, text, published, revision, draft)
+
+
+def _begin(file: str) -> str:
+    character = file.rpartition("/")[2].removesuffix(".yaml")
+    if "/" in file:
+        return _NEW_SCENES.replace("{id}", character)
+    return write_sheet(SheetForm(name=character, who="Who this is, in one sentence without a secret."), character)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a button: `done` is said on the page that follows; `problem` why nothing is stored."""
+
+    done: Mapping[str, object] | None = None
+    problem: str = ""
+    status: int = 200
+
+
+async def _press(pages: AuthorPages, file: str, doing: Doing, form: TextForm, author: str) -> Outcome:
+    """Of a button that stores something; a check stores nothing."""
+    try:
+        return Outcome(await _store(pages, file, doing, form, author))
+    except BrokenText:
+        return Outcome(problem="Not published: the text has errors. Save it as a draft to go on later.", status=422)
+    except RequestRefused as error:
+        return Outcome(problem=f"Nothing is stored. {error.detail}", status=error.status)
+
+
+async def _store(
+    pages: AuthorPages, file: str, doing: Doing, form: TextForm, author: str
+) -> Mapping[str, object] | None:
+    authoring = pages.authoring
+    if doing not in {"save", "publish", "discard", "withdraw"}:
+        return None
+    revision, read = _parse_stamp(form.stamp)
+    if doing == "save":
+        await authoring.save_draft(file, author, form.text, revision, read)
+        return {"done": "draft"}
+    if doing == "publish":
+        return {"saved": (await authoring.publish(file, author, form.text, revision, form.note)).revision}
+    if doing == "discard":
+        await authoring.remove_draft(file, author)
+        return {"done": "discarded"}
+    change = AuthoredChange(file=file, text=None, based_on=revision)
+    return {"saved": (await authoring.save([change], author, form.note))[0].revision}
+
+
+def _parse_stamp(stamp: str) -> tuple[int, str]:
+    revision, _, read = stamp.partition(".")
+    if not (revision.isascii() and revision.isdecimal() and len(revision) < 10):
+        raise InvalidRequest("the form does not say which revision was read")
+    return int(revision), read
+
+
+def _tell_done(done: str, saved: int | None) -> str:
+    """What the page says first after a button."""
+    if saved:
+        return f"Revision {saved} is published."
+    said = {
+        "draft": "Your draft is saved. Prompts, tries and talks of yours use it; nobody else sees it.",
+        "discarded": "Your draft is gone. Below stands what is published.",
+    }
+    return said.get(done, "")
+
+
+async def _describe_publishing(pages: AuthorPages, opened: OpenedText, *, checks_alone: bool = False) -> Publishing:
+    """`checks_alone`: of a check while somebody types, which looks for no runs."""
+    character = opened.file.rpartition("/")[2].removesuffix(".yaml")
+    trainings = CharacterTrainings() if checks_alone else await pages.find_trainings(character)
+    stored, draft = opened.revision, opened.draft
+    is_own = pages.authoring.is_written(opened.file)
+    published = (
+        f"Published: revision {stored}."
+        if is_own
+        else "Published: the file in the folder."
+        if opened.published
+        else "Not published yet."
+    )
+    return Publishing(
+        published=published,
+        draft=None if draft is None else draft.saved_at,
+        newer=stored if draft is not None and draft.based_on < stored else None,
+        can_withdraw=is_own,
+        trainings=trainings.changing,
+        pinned=trainings.pinned,
+    )
+
+
+def _draft_of(form: TextForm, scenes: Sequence[str]) -> TextDraft:
+    return TextDraft(text=form.text, scene=form.scene if form.scene in scenes else None)
+
+
+def _list_drafts(pages: AuthorPages, author: str) -> list[tuple[str, str]]:
+    """Titles of the author's drafts, with the paths of their pages."""
+    listed = []
+    for file in pages.authoring.list_drafted(author):
+        character = file.rpartition("/")[2].removesuffix(".yaml")
+        suffix, title = ("/scenes", f"Scenes of {character}") if "/" in file else ("", character)
+        listed.append((title, f"/view/characters/{character}{suffix}/edit"))
+    return listed
+
+
+def _count_texts(pages: AuthorPages) -> list[tuple[str, str, int, int]]:
+    """Id and name of each served character, with the numbers of the revisions of its sheet and its scenes."""
+    count = pages.authoring.find_number
+    return [
+        (character, called, count(name_file(character, "")), count(name_file(character, "/scenes")))
+        for character, called in pages.list_names().items()
+    ]
+
+
+# The editor: sheets and scenes as YAML.
+
+_Short = Annotated[str, Query(max_length=64)]
 
 
 def create_author_pages_router(pages: AuthorPages, renderer: Renderer) -> APIRouter:
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
-
-    @router.get("/view/author")
-    async def authors(request: Request, id: _Short = "") -> Response:  # noqa: A002  # a field of the form
-        name = _parse_character(id)
-        if name:
-            return redirect(request, f"/view/characters/{name}/edit")
-        count = pages.authoring.find_number
-        rows = [
-            (character, called, count(name_file(character, "")), count(name_file(character, "/scenes")))
-            for character, called in pages.list_names().items()
-        ]
-        problem = "An id has small letters, digits, - and _." if id else ""
-        data = [{"id": character, "sheet": sheet, "scenes": scenes} for character, _, sheet, scenes in rows]
-        return renderer.render(
-            request, "author.html", {"rows": rows, "problem": problem}, {"characters": data}, 422 if problem else 200
-        )
-
     for suffix in _SUFFIXES:
         _add_editor(router, pages, renderer, suffix)
+    _add_form_pages(router, pages, renderer, partial(_render_sheet, pages, renderer))
     declare_access(router.routes, "author", "closed")
     return router
 
@@ -106,19 +247,25 @@ def _add_editor(router: APIRouter, pages: AuthorPages, renderer: Renderer, suffi
 
     @router.get(path)
     async def edit(
-        request: Request, character: str, revision: Number = None, scene: _Short = "", saved: Number = None
+        request: Request,
+        character: str,
+        author: CallerName,
+        revision: Number = None,
+        scene: _Short = "",
+        saved: Number = None,
+        done: _Short = "",
     ) -> Response:
         name = _parse_character(character)
         if name is None:
             return renderer.render_missing(request, "character", character, "/view/characters", "Show every character.")
-        file = name_file(name, suffix)
-        text, stamp = await _read(pages, file)
-        notice = f"Revision {saved} is in force." if saved else ""
+        opened = await _open_text(pages, name_file(name, suffix), author)
+        text, notice = opened.text, _tell_done(done, saved)
         if revision is not None:
-            text = (await pages.authoring.get_revision(file, revision)).text or text
-            notice = f"This is the text of revision {revision}. Save it to go back to it."
-        editor = await _build_editor(pages, name, suffix, TextForm(text, str(stamp), scene=scene))
-        difference = await _compare(pages, file, stamp if revision is None else revision)
+            text = (await pages.authoring.get_revision(opened.file, revision)).text or text
+            notice = f"This is the text of revision {revision}. Publish it to go back to it."
+        shown = _Shown(name, suffix, opened, TextForm(text, opened.stamp, scene=scene))
+        editor = await _build_editor(pages, shown)
+        difference = await _compare(pages, opened.file, opened.revision if revision is None else revision)
         editor = replace(editor, saved=notice, difference=difference)
         return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data)
 
@@ -128,17 +275,19 @@ def _add_editor(router: APIRouter, pages: AuthorPages, renderer: Renderer, suffi
         if name is None:
             return renderer.render_missing(request, "character", character, "/view/characters", "Show every character.")
         doing, form = await read_form(request)
-        try:
-            if doing != "check":
-                number = await _save(pages, name_file(name, suffix), doing, form, author)
-                return redirect(request, path.replace("{character}", name), saved=number)
-            problem, status = "", 200
-        except BrokenText:
-            problem, status = "Nothing is stored: the text has errors.", 422
-        except RequestRefused as error:
-            problem, status = f"Nothing is stored. {error.detail}", error.status
-        editor = replace(await _build_editor(pages, name, suffix, form), problem=problem)
-        return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data, status)
+        opened = await _open_text(pages, name_file(name, suffix), author)
+        if doing == "form" and not suffix:
+            read, why = await _read_form_of(pages.workers, name, form.text)
+            if read is not None:
+                return await _render_form(request, pages, renderer, opened, read, form.stamp)
+            outcome = Outcome(problem=f"The form cannot show this sheet: {why}", status=422)
+        else:
+            outcome = await _press(pages, opened.file, doing, form, author)
+        if outcome.done is not None:
+            return redirect(request, path.replace("{character}", name), **outcome.done)
+        shown = _Shown(name, suffix, opened, form, checks_alone=doing == "check")
+        editor = replace(await _build_editor(pages, shown), problem=outcome.problem)
+        return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data, outcome.status)
 
 
 async def _compare(pages: AuthorPages, file: str, revision: int) -> RevisionDifference | None:
@@ -151,54 +300,49 @@ async def _compare(pages: AuthorPages, file: str, revision: int) -> RevisionDiff
     return await build_difference((now.revision, now.text), (before.revision, before.text))
 
 
-async def _save(pages: AuthorPages, file: str, doing: Literal["save", "withdraw"], form: TextForm, author: str) -> int:
-    if not form.stamp.isdecimal():
-        raise InvalidRequest("the form does not say which revision was read")
-    text = None if doing == "withdraw" else form.text
-    change = AuthoredChange(file=file, text=text, based_on=int(form.stamp))
-    return (await pages.authoring.save([change], author, form.note))[0].revision
+@dataclass(frozen=True)
+class _Shown:
+    """What the editor shows: a text of a character, and what was typed."""
+
+    character: str
+    suffix: str
+    opened: OpenedText
+    form: TextForm
+    checks_alone: bool = False
 
 
-async def _build_editor(pages: AuthorPages, character: str, suffix: str, form: TextForm) -> TextEditor:
-    file = name_file(character, suffix)
-    now, stamp = await _read(pages, file)
+async def _render_sheet(
+    pages: AuthorPages, renderer: Renderer, request: Request, opened: OpenedText, form: TextForm
+) -> Response:
+    """The sheet that a form has written, which is not saved yet."""
+    shown = _Shown(opened.file.removesuffix(".yaml"), "", opened, form)
+    editor = await _build_editor(pages, shown)
+    return renderer.render(request, "text_editor.html", {"editor": editor}, editor.data)
+
+
+async def _build_editor(pages: AuthorPages, shown: _Shown) -> TextEditor:
+    character, suffix, opened, form = shown.character, shown.suffix, shown.opened, shown.form
     scenes = await _list_scene_ids(pages, character, form.text if suffix else None)
-    draft = TextDraft(text=form.text, scene=form.scene if form.scene in scenes else None)
-    checked = await check_draft(pages.authoring, pages.build_prompt, file, draft)
+    checked = await check_draft(pages.authoring, pages.build_prompt, opened.file, _draft_of(form, scenes))
     exists = character in pages.list_names()
-    other = (
-        ("Sheet", f"/view/characters/{character}/edit")
-        if suffix
-        else ("Scenes", f"/view/characters/{character}/scenes/edit")
-    )
-    home = ("Characters", "/view/author") if not exists else (character, f"/view/characters/{character}")
+    other = ("Sheet", "/edit") if suffix else ("Scenes", "/scenes/edit")
     return TextEditor(
         kind="scenes" if suffix else "sheet",
         title=f"Scenes of {character}" if suffix else character,
         path=f"/view/characters/{character}{suffix}/edit",
-        back=home,
-        links=(other,),
+        back=(character, f"/view/characters/{character}") if exists else ("Write characters", "/view/author"),
+        links=((other[0], f"/view/characters/{character}{other[1]}"),),
         form=form,
-        in_force=f"Revision {stamp}" if stamp else "The folder's own file" if exists else "Nothing yet",
+        publishing=await _describe_publishing(pages, opened, checks_alone=shown.checks_alone),
         findings=checked.findings,
         prompt=build_lines(checked.prompt, SHOWN_AT_ALL),
         no_prompt=checked.no_prompt,
         scenes=scenes,
-        changed=await run_in_turn("authors", compare_lines, now, form.text),
-        history=await pages.authoring.list_revisions(file, HISTORY),
+        changed=await run_in_turn("authors", compare_lines, opened.published, form.text),
+        history=await pages.authoring.list_revisions(opened.file, HISTORY),
         import_id="" if suffix else character,
+        imported=None if suffix else describe_card(await find_origin(pages.workers, form.text)),
     )
-
-
-async def _read(pages: AuthorPages, file: str) -> tuple[str, int]:
-    """What is in force, or what to begin with, and the revision that a change is based on."""
-    try:
-        in_force = await pages.authoring.read(file)
-    except NotFound:
-        character = file.rpartition("/")[2].removesuffix(".yaml")
-        starter = _STARTER_SCENES if "/" in file else _STARTER
-        return starter.replace("{id}", character), pages.authoring.find_number(file)
-    return in_force.text, in_force.revision
 
 
 async def _list_scene_ids(pages: AuthorPages, character: str, text: str | None) -> Sequence[str]:
@@ -211,8 +355,215 @@ async def _list_scene_ids(pages: AuthorPages, character: str, text: str | None) 
         return []
 
 
-def _parse_character(text: str) -> str | None:
+# The form of ten fields.
+
+_NEW: Final = "/view/author"
+_KNOWN: Final = "/view/characters/{character}/form"
+_MAX_FORM: Final = 1024 * 1024
+"""Bytes: the fields may be encoded as %XX for the most part."""
+_PLAIN: Final = ("name", "who", "voice", "wants", "knows", "must_not_know", "limits", "language", "rating")
+
+RenderSheet = Callable[[Request, OpenedText, TextForm], Awaitable[Response]]
+"""The second tab."""
+
+
+@dataclass(frozen=True)
+class FormPage:
+    """`path` is where the form is sent. `findings` are those of the sheet that it writes; None before a check. A page
+    of a new character has `drop`, a list of drafts and all texts; `publishing` is None on it."""
+
+    title: str
+    path: str
+    back: tuple[str, str]
+    form: SheetForm
+    stamp: str
+    languages: Sequence[str]
+    links: tuple[tuple[str, str], ...] = ()
+    publishing: Publishing | None = None
+    faults: Mapping[str, str] = field(default_factory=dict)
+    findings: Sequence[SheetFinding] | None = None
+    prompt: tuple[MessageLine, ...] = ()
+    no_prompt: str = ""
+    problem: str = ""
+    saved: str = ""
+    drop: bool = False
+    drafts: Sequence[tuple[str, str]] = ()
+    rows: Sequence[tuple[str, str, int, int]] = ()
+    ratings: Sequence[str] = RATINGS
+
+    @property
+    def count(self) -> str:
+        return count_findings(self.findings or ())
+
+    @property
+    def data(self) -> dict[str, object]:
+        """The twin of the page."""
+        characters = [{"id": name, "sheet": sheet, "scenes": scenes} for name, _, sheet, scenes in self.rows]
+        return {
+            "form": self.form,
+            "revision": self.stamp,
+            "faults": self.faults,
+            "findings": self.findings,
+            "prompt": self.prompt,
+            "publishing": self.publishing,
+            "drafts": [title for title, _ in self.drafts],
+            "characters": characters,
+        }
+
+
+def _add_form_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer, render_sheet: RenderSheet) -> None:
+    _add_new_pages(router, pages, renderer, render_sheet)
+    _add_known_pages(router, pages, renderer, render_sheet)
+
+
+def _add_new_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer, render_sheet: RenderSheet) -> None:
+    @router.get(_NEW)
+    async def begin(request: Request, author: CallerName) -> Response:
+        return _render(request, renderer, _build_new(pages, author, SheetForm(), ()))
+
+    @router.post(_NEW)
+    async def begin_with(request: Request, author: CallerName) -> Response:
+        doing, form, _ = await _read(request)
+        character = name_character(form)
+        faults = find_form_faults(form)
+        if not faults and await _is_taken(pages, character, author):
+            faults = (FormFault("name", f"is taken: there is a character {character} already"),)
+        if faults or doing not in {"save", "sheet"}:
+            page = _build_new(pages, author, form, faults)
+            page = page if faults else await _add_check(pages, page, character)
+            return _render(request, renderer, page, 422 if faults else 200)
+        opened = await _open_text(pages, name_file(character, ""), author)
+        text = TextForm(write_sheet(form, character), opened.stamp)
+        if doing == "sheet":
+            return await render_sheet(request, opened, text)
+        outcome = await _press(pages, opened.file, doing, text, author)
+        return redirect(request, _KNOWN.replace("{character}", character), **(outcome.done or {}))
+
+
+def _add_known_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer, render_sheet: RenderSheet) -> None:
+    @router.get(_KNOWN)
+    async def show(
+        request: Request,
+        character: str,
+        author: CallerName,
+        saved: Number = None,
+        done: Annotated[str, Query(max_length=64)] = "",
+    ) -> Response:
+        name = _parse_character(character)
+        opened = None if name is None else await _open_text(pages, name_file(name, ""), author)
+        form = None if opened is None or name is None else (await _read_form_of(pages.workers, name, opened.text))[0]
+        if opened is None or form is None:
+            return renderer.render_missing(request, "form", character, "/view/characters", "Show every character.")
+        return await _render_form(request, pages, renderer, opened, form, opened.stamp, _tell_done(done, saved))
+
+    @router.post(_KNOWN)
+    async def write(request: Request, character: str, author: CallerName) -> Response:
+        name = _parse_character(character)
+        if name is None:
+            return renderer.render_missing(request, "character", character, "/view/characters", "Show every character.")
+        doing, form, stamp = await _read(request)
+        opened, faults = await _open_text(pages, name_file(name, ""), author), find_form_faults(form)
+        text = TextForm("" if faults else write_sheet(form, name), stamp)
+        if doing == "sheet" and not faults:
+            return await render_sheet(request, opened, text)
+        outcome = Outcome() if faults else await _press(pages, opened.file, doing, text, author)
+        if outcome.done is not None:
+            return redirect(request, _KNOWN.replace("{character}", name), **outcome.done)
+        page = await _build_known(pages, opened, form, stamp, faults, checks_alone=doing == "check")
+        page = replace(page, problem=outcome.problem)
+        return _render(request, renderer, page, 422 if faults else outcome.status)
+
+
+async def _read_form_of(workers: Workers, character: str, text: str) -> tuple[SheetForm | None, str]:
+    """The form that writes this sheet. Without one, why there is none."""
     try:
-        return _NAME.validate_python(text.strip())
-    except ValidationError:
-        return None
+        read = await read_in_worker(workers, read_sheet_form, text, character, size=len(text))
+    except (RequestRefused, GatewayError) as error:
+        return None, error.detail
+    if read is None:
+        return None, "it says more than the form holds. Go on in the sheet."
+    return SheetForm.model_validate(read), ""
+
+
+async def _render_form(
+    request: Request,
+    pages: AuthorPages,
+    renderer: Renderer,
+    opened: OpenedText,
+    form: SheetForm,
+    stamp: str,
+    notice: str = "",
+) -> Response:
+    page = await _build_known(pages, opened, form, stamp, ())
+    return _render(request, renderer, replace(page, saved=notice))
+
+
+def _render(request: Request, renderer: Renderer, page: FormPage, status: int = 200) -> Response:
+    return renderer.render(request, "sheet_form.html", {"page": page}, page.data, status)
+
+
+async def _is_taken(pages: AuthorPages, character: str, author: str) -> bool:
+    opened = await _open_text(pages, name_file(character, ""), author)
+    return bool(opened.published) or opened.draft is not None
+
+
+def _build_new(pages: AuthorPages, author: str, form: SheetForm, faults: Sequence[FormFault]) -> FormPage:
+    return FormPage(
+        title="New character",
+        path=_NEW,
+        back=("Characters", "/view/characters"),
+        form=form,
+        stamp="",
+        languages=pages.list_languages(),
+        faults={one.field: one.message for one in faults},
+        drop=True,
+        drafts=_list_drafts(pages, author),
+        rows=_count_texts(pages),
+    )
+
+
+async def _build_known(
+    pages: AuthorPages,
+    opened: OpenedText,
+    form: SheetForm,
+    stamp: str,
+    faults: Sequence[FormFault],
+    *,
+    checks_alone: bool = False,
+) -> FormPage:
+    character = opened.file.removesuffix(".yaml")
+    page = FormPage(
+        title=character,
+        path=f"/view/characters/{character}/form",
+        back=(character, f"/view/characters/{character}")
+        if character in pages.list_names()
+        else ("Write characters", _NEW),
+        links=(("Scenes", f"/view/characters/{character}/scenes/edit"),),
+        form=form,
+        stamp=stamp,
+        languages=pages.list_languages(),
+        faults={one.field: one.message for one in faults},
+        publishing=await _describe_publishing(pages, opened, checks_alone=checks_alone),
+    )
+    return page if faults else await _add_check(pages, page, character)
+
+
+async def _add_check(pages: AuthorPages, page: FormPage, character: str) -> FormPage:
+    draft = TextDraft(text=write_sheet(page.form, character))
+    checked = await check_draft(pages.authoring, pages.build_prompt, name_file(character, ""), draft)
+    prompt = build_lines(checked.prompt, SHOWN_AT_ALL)
+    return replace(page, findings=checked.findings, prompt=prompt, no_prompt=checked.no_prompt)
+
+
+async def _read(request: Request) -> tuple[Doing, SheetForm, str]:
+    """What button was pressed, the form and its stamp. TooLarge; InvalidRequest for what no browser sends."""
+    sent = await read_fields(request, _MAX_FORM)
+    form = SheetForm(lines=_read_lines(sent), **{name: pick_field(sent, name) for name in _PLAIN})
+    return read_doing(pick_field(sent, "do")), form, pick_field(sent, "stamp")[:64]
+
+
+def _read_lines(sent: FormFields) -> tuple[ExampleLine, ...]:
+    return tuple(
+        ExampleLine(player=pick_field(sent, f"lines.{number}.player"), reply=pick_field(sent, f"lines.{number}.reply"))
+        for number in range(len(QUESTIONS))
+    )

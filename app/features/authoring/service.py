@@ -1,8 +1,10 @@
 """Sheets and scenes that authors write while the service runs.
 
-The revision in force of a file is the newest stored one, or else the folder's own file. Every replica counts the stored
-revisions now and then, and reads its characters again once there are new ones. What is saved was read once as it will
-be served, so nobody stores a text that breaks the service; what another replica's folder cannot serve is tried again.
+The published text of a file is its newest stored revision, or else the folder's own file. Beside it each author may
+keep a draft, which that author's tries, previews and talks use, and nobody else's. Every replica counts the stored
+revisions now and then, and reads its characters again once there are new ones. What is published was read once as it
+will be served, so nobody stores a text that breaks the service; what another replica's folder cannot serve is tried
+again.
 """
 
 import asyncio
@@ -12,20 +14,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from app.characters.authored_texts import UnreadableText, build_finding, check_texts
 from app.characters.loading import LOREBOOKS, SCENES, list_yaml_files, read_text
 from app.characters.sheet_checks import SheetCheckContext, SheetFinding, SheetSurroundings
+from app.domain.access import name_current_caller
 from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES, AuthoredFile, ListedRevision
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
+from app.domain.groups import GroupFilter
+from app.domain.rollups import GROUPS_PER_BUCKET, RollupFilter
+from app.domain.runs import RunState, tell_progress
 from app.domain.tasks import Message
 from app.domain.values import Frozen, Name
-from app.features.authoring.model import AuthoredChange, AuthoredRevision, list_texts
+from app.features.authoring.model import AuthoredChange, AuthoredDraft, AuthoredRevision, list_texts
 from app.features.authoring.store import AuthoredStore
-from app.ports.environment import Workers
+from app.ports.environment import Clock, Workers
 from app.service.background import repeat
 from app.service.catalogue import Catalogue
+from app.service.runs import RunRegistry, RunReport
+from app.store.views import GroupViews
 from app.toolkit.texts import run_in_turn
 
 log = logging.getLogger(__name__)
@@ -113,6 +121,8 @@ class AuthoringService:
         """The texts with which the characters that are served were read."""
         self._refused = _RefusedTexts({})
         self._count = -1
+        self._drafted: frozenset[tuple[str, str]] = frozenset()
+        """File and author of every draft, so that whoever has none waits for no store."""
         self._changing = asyncio.Lock()
 
     def list_written(self) -> Mapping[str, str]:
@@ -138,6 +148,7 @@ class AuthoringService:
         self._count = await self._store.count()
         self._in_force = await self._store.load_newest() if self._count else {}
         self._written = list_texts(self._in_force)
+        self._drafted = frozenset(await self._store.list_drafted())
 
     async def reload(self) -> None:
         """Reads the folder and what is in force again. InvalidRequest when it cannot be used; what was read before then
@@ -149,6 +160,7 @@ class AuthoringService:
 
     async def poll(self) -> bool:
         """Takes up what other replicas stored. Whether there was something."""
+        self._drafted = frozenset(await self._store.list_drafted())
         if self._source.environment not in self._catalogue.classes:
             return False
         async with self._changing:
@@ -200,6 +212,10 @@ class AuthoringService:
         stored = self._in_force.get(file)
         return 0 if stored is None else stored.revision
 
+    def is_written(self, file: str) -> bool:
+        """Whether a stored revision stands in place of the folder's file."""
+        return file in self._written
+
     async def read_all(self) -> list[FileInForce]:
         """All sheets, scenes and lorebooks of the folder as they are in force."""
         texts = await run_in_turn("authors", self._read_folder) | list_texts(self._in_force)
@@ -243,6 +259,49 @@ class AuthoringService:
             )
             for one in changes
         ]
+
+    async def find_draft(self, file: str, author: str) -> AuthoredDraft | None:
+        """What this author keeps of the file."""
+        return await self._store.get_draft(file, author) if (file, author) in self._drafted else None
+
+    async def fill_in(self, environment: str, draft: BaseModel) -> BaseModel:
+        """With the caller's own draft in place of the character that `draft` names, if there is one. InvalidRequest for
+        one with errors."""
+        character = getattr(draft, "character", None) if environment == self._source.environment else None
+        kept = await self.find_draft(name_file(character, ""), name_current_caller()) if character else None
+        if kept is None:
+            return draft
+        hosted = self._catalogue.get_environment_or_current(environment).environment
+        try:
+            mine = draft.model_copy(update={"character": None, "sheet": kept.text})
+            return await hosted.read_draft(mine, self._workers)
+        except InvalidRequest as error:
+            raise InvalidRequest(
+                f"your draft of {character} cannot be used: {error.detail}. Mend or discard it on its page, "
+                f"/view/characters/{character}/edit",
+                field="draft.character",
+            ) from error
+
+    def list_drafted(self, author: str) -> list[str]:
+        """The files of which this author keeps a draft."""
+        return sorted(file for file, whose in self._drafted if whose == author)
+
+    async def save_draft(self, file: str, author: str, text: str, based_on: int, read: str) -> AuthoredDraft:
+        """A draft may have errors. `based_on` is the revision that the author has read, and `read` the digest of the
+        draft, empty for none. Conflict where it is another one by now."""
+        draft = await self._store.put_draft(file, author, text, based_on, read)
+        self._drafted |= {(file, author)}
+        return draft
+
+    async def remove_draft(self, file: str, author: str) -> None:
+        await self._store.remove_draft(file, author)
+        self._drafted -= {(file, author)}
+
+    async def publish(self, file: str, author: str, text: str, based_on: int, note: str = "") -> SavedText:
+        """As `save`. The author's draft of the file is gone then."""
+        saved = await self.save([AuthoredChange(file=file, text=text, based_on=based_on)], author, note)
+        await self.remove_draft(file, author)
+        return saved[0]
 
     async def _store_changes(self, changes: Sequence[AuthoredChange], author: str, note: str) -> None:
         """What is stored has been read once as it will be served."""
@@ -322,6 +381,57 @@ class AuthoringService:
             return list_yaml_files(self._source.folder / folder)
         except NotFound:
             return ()
+
+
+# Running trainings of a character.
+
+_NEWEST_GROUPS: Final = 2000
+"""Of all runs, in which a character's trainings are looked for."""
+_MOST_RUNS: Final = 20
+_ARRIVALS: Final = 40
+_RUNNING: Final[frozenset[RunState]] = frozenset({"training", "stalled", "held"})
+
+
+@dataclass(frozen=True)
+class CharacterTrainings:
+    """Names of runs, in order. `pinned` ones never take up a new text."""
+
+    changing: tuple[str, ...] = ()
+    pinned: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TrainingFinder:
+    environment: str
+    views: GroupViews
+    runs: RunRegistry
+    clock: Clock
+
+    async def find(self, character: str) -> CharacterTrainings:
+        """Among the runs of the newest groups."""
+        names = await self._list_recent(character)
+        reports = await asyncio.gather(*(self.runs.get_report(name) for name in names))
+        running = [report.run for report in reports if await self._is_running(report)]
+        return CharacterTrainings(
+            tuple(run.name for run in running if run.characters == "newest"),
+            tuple(run.name for run in running if run.characters == "pinned"),
+        )
+
+    async def _list_recent(self, character: str) -> Sequence[str]:
+        newest = (await self.views.find_outlines(GroupFilter(limit=1))).outlines
+        if not newest:
+            return ()
+        first = max(0, newest[0].sequence - _NEWEST_GROUPS) // GROUPS_PER_BUCKET
+        where = RollupFilter("bucket", self.environment, label=character, first_bucket=first)
+        named = {rollup.key.run for rollup in await self.views.list_rollups(where)}
+        return sorted(name for name in named if name)[:_MOST_RUNS]
+
+    async def _is_running(self, report: RunReport) -> bool:
+        found = await self.views.find_outlines(GroupFilter(run=report.run.name, limit=_ARRIVALS))
+        arrivals = [group.created_at for group in found.outlines]
+        outstanding = sum(each.outstanding for each in report.activity)
+        progress = tell_progress(arrivals, outstanding, self.runs.find_hold(report.run), self.clock())
+        return progress.state in _RUNNING
 
 
 # Drafts: findings, and the prompt as it will be.

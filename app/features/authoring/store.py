@@ -1,14 +1,14 @@
-"""Revisions of the files that authors write. They are only ever added."""
+"""Revisions of the files that authors write, which are only ever added, and drafts, which their authors replace."""
 
 from collections.abc import Sequence
 
-from sqlalchemy import BigInteger, Connection, Row, Text, and_, func, select
+from sqlalchemy import BigInteger, Connection, Row, Text, and_, delete, func, select, update
 from sqlmodel import Field
 
 from app.domain.authored_files import ListedRevision
 from app.domain.errors import Conflict
 from app.domain.values import digest_of_text
-from app.features.authoring.model import AuthoredChange, AuthoredRevision
+from app.features.authoring.model import AuthoredChange, AuthoredDraft, AuthoredRevision
 from app.store.database import StorePart, reads, writes
 from app.store.statements import decode_json, encode_json, from_micros, is_storable
 from app.store.table_records import TableRecord, get_table
@@ -30,6 +30,22 @@ class AuthoredTable(TableRecord, table=True):
 
 
 authored = get_table(AuthoredTable)
+
+
+class DraftTable(TableRecord, table=True):
+    """What an author keeps of a file before it is published."""
+
+    __tablename__ = "authored_drafts"
+    file: str = Field(primary_key=True)
+    author: str = Field(primary_key=True)
+    body: str = Field(sa_type=Text)
+    """JSON string."""
+    digest: str
+    based_on: int = Field(sa_type=BigInteger)
+    saved_at: int = Field(sa_type=BigInteger)
+
+
+drafts = get_table(DraftTable)
 
 
 class AuthoredStore(StorePart):
@@ -112,6 +128,57 @@ class AuthoredStore(StorePart):
         statement = select(authored).where(authored.c.file == file, authored.c.revision == revision)
         row = connection.execute(statement).one_or_none()
         return None if row is None else _build_revision(row)
+
+    @reads
+    def get_draft(self, connection: Connection, file: str, author: str) -> AuthoredDraft | None:
+        if not is_storable(file, author):
+            return None
+        statement = select(drafts).where(drafts.c.file == file, drafts.c.author == author)
+        row = connection.execute(statement).one_or_none()
+        return None if row is None else _build_draft(row)
+
+    @reads
+    def list_drafted(self, connection: Connection) -> list[tuple[str, str]]:
+        """File and author of every draft."""
+        return sorted((file, author) for file, author in connection.execute(select(drafts.c.file, drafts.c.author)))
+
+    @writes("authored")
+    def put_draft(
+        self, connection: Connection, file: str, author: str, text: str, based_on: int, read: str
+    ) -> AuthoredDraft:
+        """Conflict where the author's draft has another digest than `read`, which is empty for none."""
+        row = {
+            "file": file,
+            "author": author,
+            "body": encode_json(text),
+            "digest": digest_of_text(text),
+            "based_on": based_on,
+            "saved_at": self.database.read_clock(),
+        }
+        changing = update(drafts).where(drafts.c.file == file, drafts.c.author == author, drafts.c.digest == read)
+        statement = changing.values(row) if read else self.database.insert_new(drafts).values(row)
+        stored = connection.execute(statement.returning(drafts)).one_or_none()
+        if stored is None:
+            raise Conflict(
+                f"{file}: another draft of yours was saved meanwhile. Open the page again, then repeat the change",
+                field="draft",
+            )
+        return _build_draft(stored)
+
+    @writes("authored")
+    def remove_draft(self, connection: Connection, file: str, author: str) -> None:
+        connection.execute(delete(drafts).where(drafts.c.file == file, drafts.c.author == author))
+
+
+def _build_draft(row: "Row[tuple[object, ...]]") -> AuthoredDraft:
+    return AuthoredDraft(
+        file=row.file,
+        author=row.author,
+        text=str(decode_json(row.body)),
+        digest=row.digest,
+        based_on=row.based_on,
+        saved_at=from_micros(row.saved_at),
+    )
 
 
 def _build_revision(row: "Row[tuple[object, ...]]") -> AuthoredRevision:

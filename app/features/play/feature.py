@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from app.characters.scenes import Scene
+from app.domain.access import name_current_caller
 from app.domain.errors import Conflict, UserError
 from app.features.authoring.service import AuthoringService
 from app.features.contract import Feature, FeatureParts, Kernel
@@ -25,10 +26,16 @@ from app.settings import PolicySettings
 def build_play(kernel: Kernel) -> FeatureParts:
     characters, worlds = kernel.characters, kernel.find(WorldService)
     authoring = kernel.find(AuthoringService)
+
+    def list_drafted() -> list[str]:
+        """Characters of which the caller keeps a draft."""
+        return [file.removesuffix(".yaml") for file in authoring.list_drafted(name_current_caller()) if "/" not in file]
+
     playing = PlayService(
         policies=build_policies(kernel),
         worlds=worlds,
         list_sheets=characters.list_sheets,
+        list_drafted=list_drafted,
         gates=JudgePanel((), 0.0),  # without judges it runs the gates alone
         quotas=kernel.gateway.quotas,
         clock=kernel.clock,

@@ -36,6 +36,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Passage
 from app.domain.values import Name, digest, suggest
 from app.domain.worlds import GameTime
+from app.envs.npc_arena.environment import NpcArena
 from app.features.authoring.model import AuthoredChange
 from app.features.authoring.service import AuthoringService
 from app.features.labels.service import LabelService
@@ -185,8 +186,8 @@ class GateReading:
 
 
 class PlayService:
-    """`list_sheets` gives the served characters. `gates` is a panel without judges. Without `policies` the stand-in
-    answers."""
+    """`list_sheets` gives the served characters, `list_drafted` the ids of those of which the caller keeps a draft,
+    which then speaks. `gates` is a panel without judges. Without `policies` the stand-in answers."""
 
     def __init__(
         self,
@@ -194,6 +195,7 @@ class PlayService:
         policies: Mapping[str, PolicyServer],
         worlds: WorldService,
         list_sheets: Callable[[], Sequence[CharacterSheet]],
+        list_drafted: Callable[[], Sequence[str]],
         gates: Panel,
         quotas: QuotaService,
         clock: Clock,
@@ -201,6 +203,7 @@ class PlayService:
         self.policies = policies
         self.quotas = quotas
         self.list_sheets = list_sheets
+        self.list_drafted = list_drafted
         self._worlds = worlds
         self._gates = gates
         self._clock = clock
@@ -210,10 +213,13 @@ class PlayService:
         return tuple(self.policies) or (STAND_IN,)
 
     def list_models(self, worlds: Sequence[str]) -> list[str]:
-        return _list_model_names([sheet.id for sheet in self.list_sheets()], self.policy_names, worlds)
+        return _list_model_names(self._list_characters(), self.policy_names, worlds)
 
     def read_model(self, name: str, fields: PlayFields) -> PlayedModel:
-        return read_model(name, fields, self.policy_names, [sheet.id for sheet in self.list_sheets()])
+        return read_model(name, fields, self.policy_names, self._list_characters())
+
+    def _list_characters(self) -> list[str]:
+        return [*dict.fromkeys([*(sheet.id for sheet in self.list_sheets()), *self.list_drafted()])]
 
     async def prepare(self, played: PlayedModel, moment: Moment) -> PreparedTurn:
         """NotFound without the world, InvalidRequest for what the moment lacks, RetrieverFailed."""
@@ -255,11 +261,11 @@ class PlayService:
         """Without a `turn` the stand-in, which knows sheets alone, is an InvalidRequest."""
         if played.policy != STAND_IN:
             return self.policies[played.policy]
-        sheet = next((sheet for sheet in self.list_sheets() if sheet.id == played.character), None)
-        if turn is None or sheet is None:
+        speaker = None if turn is None else turn.task.made.environment
+        if turn is None or not isinstance(speaker, NpcArena):
             fault = "the stand-in answers as a character alone: name a policy under `policies` in the settings"
             raise InvalidRequest(fault, field="model")
-        return StandInPolicy(write_reply(sheet, turn.moment, turn.passages))
+        return StandInPolicy(write_reply(speaker.sheets[0], turn.moment, turn.passages))
 
     async def ask(self, turn: PreparedTurn, sampling: ChatBody) -> PolicyAnswer:
         """One whole reply."""

@@ -4,13 +4,14 @@ A moment is what a game sends when a character is to speak. It becomes a task in
 the prompt is the one that training has seen.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
 from app.characters.casting import Staging
 from app.characters.lorebooks import refuse_unusable
@@ -281,7 +282,7 @@ class WorldService:
 
     async def place_moment(self, world: str | None, moment: Moment) -> PlacedMoment:
         """The task of this moment; without a world nothing is retrieved. Raises as `build_context`."""
-        made = self._build_draft(world, moment)
+        made = await self._read_moment(world, moment)
         try:
             return PlacedMoment(made, await self._drafting.place_context(made, "moment"))
         except InvalidRequest as error:
@@ -289,7 +290,16 @@ class WorldService:
                 raise
             raise await _build_unusable_world_error(world, self._events) from error
 
+    async def _read_moment(self, world: str | None, moment: Moment) -> Drafted:
+        """With the character as the caller is writing it."""
+        with _name_fields():
+            return await self._drafting.build_for_caller(self._environment, self._describe(world, moment))
+
     def _build_draft(self, world: str | None, moment: Moment) -> Drafted:
+        with _name_fields():
+            return self._drafting.build_draft(self._environment, self._describe(world, moment))
+
+    def _describe(self, world: str | None, moment: Moment) -> BaseModel:
         history = [
             {"speaker": "player" if line.role == "user" else "npc", "text": line.content}
             for line in moment.conversation
@@ -299,17 +309,13 @@ class WorldService:
         kind = self._catalogue.get_environment_or_current(self._environment).environment.Draft
         if kind is None:
             raise NotFound(f"{self._environment} does not accept game moments")
-        draft = kind.model_validate(
+        return kind.model_validate(
             {
                 "character": moment.character,
                 "scene": {"history": history, **opening},
                 "params": {"world": world, **staging},
             }
         )
-        try:
-            return self._drafting.build_draft(self._environment, draft)
-        except InvalidRequest as error:
-            raise InvalidRequest(error.detail, field=(error.field or "").removeprefix("draft.") or None) from error
 
     def _build_query(self, world: str, question: RetrievalQuestion) -> ContextQuery:
         """Builds the query as a task of this character would, so that circles and random draws are the same."""
@@ -323,6 +329,15 @@ class WorldService:
         moment = Moment.model_validate({"character": question.character, "as_of": question.as_of, **answered})
         query = self._drafting.build_query(self._build_draft(world, moment)) or public
         return query if text else query.model_copy(update={"text": "", "conversation": ()})
+
+
+@contextlib.contextmanager
+def _name_fields() -> Iterator[None]:
+    """InvalidRequest names a field of the moment, which the draft has too."""
+    try:
+        yield
+    except InvalidRequest as error:
+        raise InvalidRequest(error.detail, field=(error.field or "").removeprefix("draft.") or None) from error
 
 
 async def _build_unusable_world_error(world: str, events: EventStore) -> RequestRefused:

@@ -1,13 +1,15 @@
 """Pages of characters: which there are, and one with its sheet, checks, scenes, curves, best and worst replies."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
+from pathlib import Path
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import FileResponse, HTMLResponse
 from pydantic import JsonValue
 
 from app.characters.scenes import Scene
@@ -16,7 +18,7 @@ from app.characters.sheet_checks import SheetFinding
 from app.domain.access import KeyBounds
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter, GroupSummary
-from app.domain.rollups import Rollup, RollupFilter, add_up_rollups
+from app.domain.rollups import GROUPS_PER_BUCKET, Rollup, RollupFilter, add_up_rollups
 from app.domain.values import suggest
 from app.http.viewer.group_pages import CompletionCard, build_cards
 from app.http.viewer.rendering import FilterRoute, Renderer, ViewerParts, Word
@@ -28,6 +30,10 @@ from app.toolkit.texts import Excerpt, cut_excerpt
 
 _NEWEST: Final = 100
 """Groups of a character in which its best and worst replies are looked for."""
+_COUNTED: Final = 2000
+"""Newest groups that the means of the list are of."""
+PORTRAITS: Final = {".webp": "image/webp", ".png": "image/png", ".jpg": "image/jpeg"}
+"""Kinds of pictures by suffix."""
 _SHOWN: Final = 3
 """Best replies, and worst."""
 _VISIBLE_CHARACTERS: Final = 400
@@ -45,6 +51,8 @@ class CharacterPages:
     check: Callable[[], Awaitable[Sequence[SheetFinding]]]
     views: GroupViews
     parts: ViewerParts = field(default_factory=ViewerParts)
+    list_portraits: Callable[[], Mapping[str, Path]] = dict
+    """Pictures in the folder of sheets, by character."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +67,14 @@ class CharacterTotals:
 
 @dataclass(frozen=True)
 class CharacterRow:
+    """`reward` is the mean of its training completions lately; None where nothing was scored."""
+
     card: CharacterCard
     scenes: int
     errors: int
     warnings: int
+    reward: float | None = None
+    has_portrait: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,12 +121,25 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
 
     @router.get("")
     @needs("read", "handler")
-    async def characters(request: Request) -> Response:
+    async def characters(request: Request, bounds: CallerBounds) -> Response:
         sheets, findings = pages.list_sheets(), await _check(pages)
-        rows = [_build_row(pages, card, findings) for card in build_character_cards(sheets)]
+        rewards, portraits = await _load_rewards(pages, bounds), pages.list_portraits()
+        rows = [
+            replace(_build_row(pages, card, findings), reward=rewards.get(card.id), has_portrait=card.id in portraits)
+            for card in build_character_cards(sheets)
+        ]
         return renderer.render(
             request, "characters.html", {"rows": rows, "links": pages.parts.link_characters}, {"characters": rows}
         )
+
+    @router.get("/{character}/portrait")
+    @needs("read", "handler")
+    async def portrait(request: Request, character: str) -> Response:
+        """Of a character that is served."""
+        path = pages.list_portraits().get(character)
+        if path is None or character not in {sheet.id for sheet in pages.list_sheets()}:
+            return renderer.render_missing(request, "portrait", character, "/view/characters", "Show every character.")
+        return FileResponse(path, media_type=PORTRAITS[path.suffix])
 
     @router.get("/{character}")
     @needs("read", "handler")
@@ -158,6 +183,17 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
         return renderer.render(request, "character.html", shown, data)
 
     return router
+
+
+async def _load_rewards(pages: CharacterPages, bounds: KeyBounds) -> dict[str, float | None]:
+    """The mean by character, over the newest training groups of all environments together."""
+    newest = (await pages.views.find_outlines(GroupFilter(limit=1))).outlines
+    first = max(0, newest[0].sequence - _COUNTED) // GROUPS_PER_BUCKET if newest else 0
+    where = RollupFilter("bucket", pages.environment, first_bucket=first).within(bounds)
+    by_label: defaultdict[str, list[Rollup]] = defaultdict(list)
+    for rollup in await pages.views.list_rollups(where):
+        by_label[rollup.key.label or ""].append(rollup)
+    return {label: add_up_rollups(rollups).mean("reward") for label, rollups in by_label.items()}
 
 
 async def _check(pages: CharacterPages) -> Sequence[SheetFinding]:

@@ -2,21 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from difflib import unified_diff
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, cast, get_args
 
 from fastapi import Query, Request
 
+from app.characters.authored_texts import CardOrigin
 from app.characters.sheet_checks import SheetFinding
 from app.domain.authored_files import MAX_AUTHORED, MAX_NOTE, ListedRevision
 from app.domain.errors import TooLarge
 from app.domain.worlds import EarlierText
 from app.http.viewer.group_pages import MessageLine
 from app.http.viewer.rendering import MOST_LINES, WordDiff, compare_revisions, pick_field, read_fields
-from app.toolkit.texts import Excerpt, run_in_turn
+from app.toolkit.texts import SHOWN_AT_ALL, Excerpt, cut_excerpt, run_in_turn
 
 _MAX_FORM: Final = 4 * MAX_AUTHORED
 """Bytes: a text may be encoded as %XX for the most part."""
+_MOST_ROWS: Final = 300
+"""Fields of an imported card that are listed."""
 _MAX_CHANGED: Final = 400
 """Lines of a comparison that are shown."""
 
@@ -25,7 +29,7 @@ HISTORY: Final = 50
 
 Number = Annotated[int | None, Query(ge=1, le=2**31)]
 """Of a revision or an earlier text, in an address."""
-Doing = Literal["check", "save", "withdraw"]
+Doing = Literal["check", "save", "publish", "discard", "withdraw", "form", "sheet"]
 
 _LISTED: Final = ("revision", "author", "at", "note", "is_withdrawal")
 """Of a revision, without its text."""
@@ -69,17 +73,44 @@ class RevisionDifference:
 
 
 @dataclass(frozen=True)
+class Publishing:
+    """Of a text that is kept as a draft before it is published. `trainings` are running and take up a published text
+    with their next epoch, `pinned` are running and do not."""
+
+    published: str
+    """What is published, in words."""
+    draft: datetime | None = None
+    """When the draft was saved; None without one."""
+    newer: int | None = None
+    """The revision that was published after the draft was begun, if there is one."""
+    can_withdraw: bool = False
+    trainings: tuple[str, ...] = ()
+    pinned: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CardReport:
+    """What became of each field of a card that was imported: its path, what, and where it went or why not. `original`
+    is the card."""
+
+    source: str
+    rows: tuple[tuple[str, str, str], ...]
+    original: Excerpt
+
+
+@dataclass(frozen=True)
 class TextEditor:
-    """`path` is where the form is sent. `recalled` is None for what is no lorebook. `history` is that of files,
-    `earlier` that of events and lorebooks."""
+    """`path` is where the form is sent. `recalled` is None for what is no lorebook. `publishing` and `history` are of
+    files, `in_force` and `earlier` of events and lorebooks, which are in force when they are saved."""
 
     kind: Literal["sheet", "scenes", "event", "lorebook"]
     title: str
     path: str
     back: tuple[str, str]
     form: TextForm
-    in_force: str
+    in_force: str = ""
     """What is in force, in words."""
+    publishing: Publishing | None = None
     findings: Sequence[SheetFinding] = ()
     problem: str = ""
     saved: str = ""
@@ -93,10 +124,11 @@ class TextEditor:
     recalled: tuple[RecalledLine, ...] | None = None
     links: tuple[tuple[str, str], ...] = ()
     import_id: str = ""
+    imported: CardReport | None = None
 
     @property
-    def errors(self) -> int:
-        return sum(finding.level == "error" for finding in self.findings)
+    def count(self) -> str:
+        return count_findings(self.findings)
 
     @property
     def data(self) -> dict[str, object]:
@@ -109,7 +141,33 @@ class TextEditor:
             "history": self.earlier or [{name: getattr(one, name) for name in _LISTED} for one in self.history],
             "difference": self.difference,
             "recalled": self.recalled,
+            "publishing": self.publishing,
+            "imported": self.imported,
         }
+
+
+def describe_card(origin: CardOrigin | None) -> CardReport | None:
+    """What was dropped and read otherwise first, then what was used, and what is only kept."""
+    if origin is None:
+        return None
+    report = origin.report
+    rows = [
+        *((one.field, "dropped", one.why) for one in report.dropped),
+        *((one.field, "read otherwise", one.how) for one in report.mended),
+        *((one.field, "used", one.to) for one in report.mapped),
+        *((one.field, "kept, not used", one.why) for one in report.kept),
+        *(("", "assumed", what) for what in report.assumed),
+    ]
+    more = len(rows) - _MOST_ROWS
+    told = [*rows[:_MOST_ROWS], *([("", "", f"and {more} more")] if more > 0 else [])]
+    return CardReport(report.source, tuple(told), cut_excerpt(origin.original, SHOWN_AT_ALL))
+
+
+def count_findings(findings: Sequence[SheetFinding]) -> str:
+    """Behind the word of a button: ` (1 error, 2 warnings)`. Empty without any."""
+    counts = ((level, sum(finding.level == level for finding in findings)) for level in ("error", "warning"))
+    said = [f"{count} {level}{'' if count == 1 else 's'}" for level, count in counts if count]
+    return f" ({', '.join(said)})" if said else ""
 
 
 async def read_form(request: Request) -> tuple[Doing, TextForm]:
@@ -119,9 +177,13 @@ async def read_form(request: Request) -> tuple[Doing, TextForm]:
     text = sent["text"]
     if len(text) > MAX_AUTHORED:
         raise TooLarge(f"the text is longer than {MAX_AUTHORED} characters")
-    doing: Doing = "save" if sent["do"] == "save" else "withdraw" if sent["do"] == "withdraw" else "check"
     note, scene, line = (sent[name].strip() for name in ("note", "scene", "line"))
-    return doing, TextForm(text, sent["stamp"][:64], note[:MAX_NOTE], scene[:64], line[:4000])
+    return read_doing(sent["do"]), TextForm(text, sent["stamp"][:64], note[:MAX_NOTE], scene[:64], line[:4000])
+
+
+def read_doing(text: str) -> Doing:
+    """What the button that was pressed says; a check for what no button says."""
+    return cast(Doing, text) if text in get_args(Doing) else "check"
 
 
 def compare_lines(before: str, now: str) -> tuple[ChangedLine, ...]:

@@ -36,31 +36,38 @@ def read_inputs(reply: httpx.Response, *names: str) -> dict[str, str]:
     return {name: value for name, value in Outline(reply.text).inputs if name in names}
 
 
-async def test_a_sheet_is_written_by_a_form(here: Place) -> None:
+async def test_a_sheet_is_drafted_and_published_by_a_form(here: Place) -> None:
     text = (await here.client.get(f"{HOB}?format=json")).json()["text"]
     new = text.replace(OLD, NEW)
-    checked = await send(here, HOB, "check", new, 0, note=f"{EVIL}\u202e", scene=EVIL)
+    checked = await send(here, HOB, "check", new, "0.", note=f"{EVIL}\u202e", scene=EVIL)
     again = read_inputs(checked, "note", "was.note")
     assert again["note"] == f"{EVIL}⟨U+202E⟩"
+    broken = new.replace("name: Hob Tarrant", f"nom: '{EVIL}'")
     replies = [
         checked,
-        await send(here, HOB, "save", new.replace("name: Hob Tarrant", f"nom: '{EVIL}'"), 0, note=EVIL),
-        await send(here, HOB, "save", new, 0, **again),
-        await send(here, HOB, "save", text, 0),
+        await send(here, HOB, "publish", broken, "0.", note=EVIL),
+        await send(here, HOB, "save", broken, "0."),
+        await send(here, HOB, "save", new, "0."),
+        await send(here, HOB, "publish", new, read_stamp(await here.client.get(HOB)), **again),
+        await send(here, HOB, "publish", text, "0."),
         await send(here, HOB, "save", text, "x"),
         await here.client.get(f"{HOB}?revision=1"),
         await here.client.get("/view/characters/no%20name/edit"),
-        await send(here, "/view/characters/nobody/edit", "check", EVIL, 0),
+        await send(here, "/view/characters/nobody/edit", "check", EVIL, "0."),
         await here.client.post(HOB, data={"do": "save"}, headers={"Sec-Fetch-Site": "cross-site"}),
-        await send(here, HOB, "withdraw", "", 1),
+        await send(here, HOB, "withdraw", "", "1."),
         await here.client.get("/view/author"),
+        await send(here, HOB, "form", text, "2."),
     ]
-    history = (await here.client.get(f"{HOB}?format=json")).json()["history"]
-    assert [one.status_code for one in replies] == [200, 422, 303, 409, 422, 200, 404, 200, 403, 303, 200]
-    assert replies[2].headers["location"] == f"{HOB}?saved=1"
-    assert [is_harmless(one) for one in (*replies[:2], replies[3], replies[5], replies[7], replies[10])] == [True] * 6
-    assert [(one["revision"], one["note"]) for one in history] == [(2, ""), (1, f"{EVIL}\u202e")]
-    assert "identity.nom" in Outline(replies[1].text).words()
+    data = (await here.client.get(f"{HOB}?format=json")).json()
+    found = [one.status_code for one in replies]
+    assert found == [200, 422, 303, 409, 303, 409, 422, 200, 404, 200, 403, 303, 200, 422]
+    assert [replies[at].headers["location"] for at in (2, 4)] == [f"{HOB}?done=draft", f"{HOB}?saved=1"]
+    harmless = (*replies[:2], replies[3], replies[5], replies[7], replies[9], replies[12], replies[13])
+    assert [is_harmless(one) for one in harmless] == [True] * 8
+    assert [(one["revision"], one["note"]) for one in data["history"]] == [(2, ""), (1, f"{EVIL}\u202e")]
+    assert (data["publishing"]["draft"], "identity.nom" in Outline(replies[1].text).words()) == (None, True)
+    assert "it says more than the form holds" in Outline(replies[13].text).words()
 
 
 async def test_events_and_lorebooks_are_written_by_forms(here: Place) -> None:
@@ -136,14 +143,76 @@ async def test_earlier_texts_of_a_world_are_listed_and_restored(here: Place) -> 
     assert (now[0]["events"][0]["text"], now[1]["description"]) == (owl["text"], EVIL)
 
 
-async def test_a_character_is_begun_and_its_scenes_are_tried(here: Place) -> None:
-    begun = await here.client.get("/view/author?id=mara_quill")
-    wrong = await here.client.get("/view/author?id=No+name")
-    page = await here.client.get(begun.headers["location"] + "?format=json")
-    saved = await send(here, begun.headers["location"], "save", page.json()["text"], 0)
-    scenes = await here.client.get("/view/characters/mara_quill/scenes/edit?format=json")
+FIELDS = {
+    "name": f"Mara {EVIL}",
+    "who": "Keeps the lamp.",
+    "lines.0.player": "Are you lonely?",
+    "lines.0.reply": "I've a lamp.",
+    "language": "en",
+    "rating": "teen",
+}
+
+
+async def test_a_character_is_begun_in_a_form_talked_to_as_a_draft_and_published(here: Place) -> None:
+    async def post(path: str, doing: str, **more: str) -> httpx.Response:
+        fields = {**FIELDS, "do": doing, **more}
+        return await here.client.post(path, data=fields, headers={"Sec-Fetch-Site": "same-origin"})
+
+    async def ask(character: str) -> httpx.Response:
+        draft: JsonValue = {"character": character, "line": "Who are you?"}
+        return await here.client.post("/envs/npc_arena/try", json={"draft": draft})
+
+    empty = await here.client.get("/view/author")
+    replies = [
+        await post("/view/author", "save", name=" ", rating=EVIL),
+        await post("/view/author", "check"),
+        await post("/view/author", "sheet"),
+        await post("/view/author", "save"),
+        await post("/view/author", "save"),
+    ]
+    form = replies[3].headers["location"].partition("?")[0]
+    character = form.split("/")[3]
+    page = await here.client.get(f"{form}?done=draft")
+    tried, published = await ask(character), await here.client.get("/characters")
+    said = {"character": character, "policy": "stand-in", "line": "Are you lonely?"}
+    talked = await here.client.post("/view/talk/say", data=said, headers={"Sec-Fetch-Site": "same-origin"})
+    assert [word in Outline(talked.text).words() for word in (f"{character} (your draft)", "I've a lamp.")] == [
+        True
+    ] * 2
+    replies.append(await post(form, "save", stamp=read_stamp(page), who=f"Tends the light. {EVIL}"))
+    replies.append(await post(form, "save", stamp=read_stamp(page), who="Lost."))
+    kept = await here.client.get(f"{form}?format=json")
+    drafts = (await here.client.get("/view/author?format=json")).json()["drafts"]
+    replies.append(
+        await post(form, "publish", stamp=read_stamp(await here.client.get(form)), who=kept.json()["form"]["who"])
+    )
     known = {one["id"] for one in (await here.client.get("/characters")).json()["characters"]}
-    assert (begun.status_code, wrong.status_code, saved.status_code) == (303, 422, 303)
-    assert [one["level"] for one in page.json()["findings"] if one["level"] == "error"] == []
+    scenes = await here.client.get(f"/view/characters/{character}/scenes/edit?format=json")
+    assert [one.status_code for one in replies] == [422, 200, 200, 303, 422, 303, 409, 303]
+    assert [is_harmless(one) for one in (empty, *replies[:3], replies[4], page, replies[6])] == [True] * 7
+    assert "Keeps the lamp." in tried.json()["messages"][0]["content"]
+    assert (character in published.text, character in known, drafts) == (False, True, [character])
+    assert kept.json()["form"]["who"] == f"Tends the light. {EVIL}"
     assert scenes.json()["prompt"][-1]["content"]["head"] == "Who are you?"
-    assert "mara_quill" in known
+    assert [name for name, text in (("name", replies[0]), ("taken", replies[4])) if "is " not in text.text] == []
+
+
+async def test_a_draft_with_errors_is_named_where_it_would_speak_and_is_nobody_elses(here: Place) -> None:
+    text = (await here.client.get(f"{HOB}?format=json")).json()["text"]
+    await send(here, HOB, "save", text.replace("schema_version: 1", "schema_version: one"), "0.")
+    draft: JsonValue = {"character": "hob_tarrant", "line": "Who are you?"}
+    moment: JsonValue = {"character": "hob_tarrant", "conversation": [{"role": "user", "content": "Who are you?"}]}
+    event: JsonValue = {"id": "owl", "time": "1312-04-03T09:15:00Z", "text": "An owl."}
+    await here.post("/worlds/quay/events", {"events": [event]})
+    refused = [
+        await here.client.post("/envs/npc_arena/try", json={"draft": draft}),
+        await here.client.post("/worlds/quay/context", json=moment),
+    ]
+    with contextlib.closing(sqlite3.connect(here.database)) as connection, connection:
+        connection.execute("UPDATE authored_drafts SET author = 'somebody'")
+    await here.client.post("/characters/reload", json={})
+    others = await here.client.post("/envs/npc_arena/try", json={"draft": draft})
+    page = (await here.client.get(f"{HOB}?format=json")).json()
+    assert [one.status_code for one in (*refused, others)] == [422, 422, 200]
+    assert ["your draft of hob_tarrant cannot be used" in one.text for one in refused] == [True, True]
+    assert (page["text"], page["publishing"]["draft"]) == (text, None)

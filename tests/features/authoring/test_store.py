@@ -66,3 +66,30 @@ async def test_of_two_changes_at_once_one_is_stored(store: Store) -> None:
     tried = [authored.add([change(HOB, text)], text, "") for text in ("a", "b", "c")]
     done = await asyncio.gather(*tried, return_exceptions=True)
     assert (sum(isinstance(one, Conflict) for one in done), await authored.count()) == (2, 1)
+
+
+async def test_each_author_has_one_draft_of_a_file_and_two_browsers_do_not_overwrite_each_other(store: Store) -> None:
+    authored = store.part(AuthoredStore)
+    first = await authored.put_draft(HOB, "ada", "\x00 ⟨ü⟩", 0, "")
+    await authored.put_draft(HOB, "", "nobody's", 2, "")
+    await authored.put_draft(SCENES, "ada", "s", 0, "")
+    second = await authored.put_draft(HOB, "ada", "two", 1, first.digest)
+    for read in ("", first.digest):
+        with pytest.raises(Conflict, match="another draft of yours"):
+            await authored.put_draft(HOB, "ada", "three", 1, read)
+    kept = [await authored.get_draft(*asked) for asked in ((HOB, "ada"), (HOB, ""), (HOB, "bob"), ("\x00", "ada"))]
+    listed = await authored.list_drafted()
+    await authored.remove_draft(HOB, "ada")
+    assert (
+        (first.text, first.based_on, second.based_on),
+        [None if one is None else one.text for one in kept],
+        listed,
+        await authored.list_drafted(),
+        await authored.count(),
+    ) == (
+        ("\x00 ⟨ü⟩", 0, 1),
+        ["two", "nobody's", None, None],
+        [(HOB, ""), (HOB, "ada"), (SCENES, "ada")],
+        [(HOB, ""), (SCENES, "ada")],
+        0,
+    )

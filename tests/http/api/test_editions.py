@@ -165,6 +165,37 @@ async def test_an_edited_sheet_joins_a_run_with_its_next_epoch(there: Place) -> 
     ]
 
 
+def test_a_run_that_pins_its_characters_never_takes_up_a_new_text(tmp_path: Path) -> None:
+    chosen: JsonValue = {"character": ["hob_tarrant"]}
+    told: list[object] = []
+
+    async def first(there: Place) -> None:
+        made = await there.client.put("/runs/a", json={"characters": "pinned"})
+        size = len(await there.tasks(400, "elsewhere", select=chosen))
+        begun = await there.tasks(size, "a", select=chosen)
+        for task in begun:
+            await there.post("/envs/npc_arena/score", answers(task))
+        await there.edit()
+        following = await there.tasks(size, "a", select=chosen)
+        other = await there.client.put("/runs/a", json={"characters": "newest"})
+        made = await there.client.put("/runs/a", json={})
+        told.append(
+            [made.status_code, made.json()["characters"], other.status_code, other.json()["errors"][0]["field"]]
+        )
+        told.append([edition(begun), edition(following), edition(await there.tasks(size, "b", select=chosen))])
+
+    async def again(there: Place) -> None:
+        """After a restart, in a stream of other params, whose prompts the pinned characters are placed in too."""
+        params: JsonValue = {"scenes": "by_hand", "turns": "both"}
+        tasks = await there.tasks(5, "a", select=chosen, params=params)
+        scored = await there.post("/envs/npc_arena/score", answers(tasks[0]))
+        told.append([edition(tasks), at(scored, "groups", 0, "outcome"), at(scored, "groups", 0, "flags")])
+
+    visit(tmp_path, first)
+    visit(tmp_path, again)
+    assert told == [[200, "pinned", 409, "characters"], [{OLD}, {OLD}, {NEW}], [{OLD}, "scored", []]]
+
+
 async def test_what_is_out_is_scored_and_a_cursor_dealt_as_if_nothing_had_been_edited(there: Place) -> None:
     early, late = [hobs(await there.tasks(400, run))[0] for run in ("a", "b")]
     dealt = await there.tasks(10, "c", cursor=0)

@@ -79,6 +79,8 @@ PATHS = (
     "/view/characters/hob?format=json",
     "/view/characters/hob?run=r1",
     "/view/characters/hob?run=r1&format=json",
+    "/view/characters/hob/portrait",
+    "/view/characters/nobody/portrait",
     *(f"/view/characters/{name}{twin}" for name in ("nobody", "%3Cscript%3E", "%00") for twin in ("", "?format=json")),
 )
 LOST = "/view/characters/hob?lost"
@@ -92,13 +94,22 @@ def pages(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> dict
 
     async def visit_all(store: Store) -> dict[str, httpx.Response]:
         await fill(store)
-        return await visit(store, find_findings, *PATHS) | await visit(store, lose_files, LOST)
+        picture = database.with_name("hob.png")
+        picture.write_bytes(b"picture")
+        return await visit(store, find_findings, picture, *PATHS) | await visit(store, lose_files, picture, LOST)
 
     return using(f"sqlite:///{database}", visit_all)
 
 
-async def visit(store: Store, check: Check, *paths: str) -> dict[str, httpx.Response]:
-    pages = CharacterPages("npc_arena", list_sheets, list_scenes, check, store.views)
+async def visit(store: Store, check: Check, picture: Path, *paths: str) -> dict[str, httpx.Response]:
+    pages = CharacterPages(
+        "npc_arena",
+        list_sheets,
+        list_scenes,
+        check,
+        store.views,
+        list_portraits=lambda: dict.fromkeys(("hob", "nobody"), picture),
+    )
     app = FastAPI()
     app.include_router(create_viewer_router(store.views, sections=[partial(create_character_pages_router, pages)]))
     install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True)))
@@ -139,12 +150,16 @@ def test_scenes_of_a_character_lead_to_their_groups(pages: dict[str, httpx.Respo
 
 def test_a_character_shows_its_sheet_and_what_is_to_be_said_against_it(pages: dict[str, httpx.Response]) -> None:
     words = Outline(pages["/view/characters/hob"].text).words()
-    wanted = ("held out: test split only", f"warning core {EVIL} line 3", "traits: – slow", "leak terms: – rotten")
+    wanted = ("held out: test split only", f"warning line 3 core {EVIL}", "traits: – slow", "leak terms: – rotten")
     assert [one for one in wanted if one not in words] == []
     assert "another's" not in words
     assert "/view/characters/hob" in Outline(pages["/view/characters"].text).links()
     (row,) = pages["/view/characters?format=json"].json()["characters"]
-    assert (row["card"]["id"], row["scenes"], row["errors"], row["warnings"]) == ("hob", 1, 0, 1)
+    counted = ("scenes", "errors", "warnings", "reward", "has_portrait")
+    assert [row["card"]["id"], *(row[name] for name in counted)] == ["hob", 1, 0, 1, 0.5, True]
+    assert "0.500 mean reward · 1 scene" in Outline(pages["/view/characters"].text).words()
+    picture, none = pages["/view/characters/hob/portrait"], pages["/view/characters/nobody/portrait"]
+    assert (picture.content, picture.headers["content-type"], none.status_code) == (b"picture", "image/png", 404)
     assert "No errors." in Outline(pages[LOST].text).words()
 
 

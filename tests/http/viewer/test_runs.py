@@ -47,6 +47,8 @@ async def test_a_run_shows_its_curves_and_their_numbers(client: httpx.AsyncClien
     assert find_curve(data, "unscored") == [("a", [(0, 0.0), (1, 0.0), (2, 0.0)])]
     assert (data["progress"]["state"], data["totals"][0]["groups"], same) == ("training", 3, data)
     assert "a: from 0.20 at 0 to 0.80 at 2" in str(page.attributes)
+    alone = await look(client, "/view/runs/a?chart=unscored")
+    assert ("0 throughout" in page.words(), "0 throughout" in alone.words()) == (True, False)
 
 
 @pytest.mark.parametrize(("path", "said"), read_table(__file__, "says.yaml", dict[str, str]).items())

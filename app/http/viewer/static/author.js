@@ -1,7 +1,7 @@
 // Checks what is being written, half a second after the last key, by the same form that the button sends. The server
 // renders the answer, so that texts stay texts. Without this script the button does it.
 const form = document.querySelector("form.writing");
-const area = form && form.querySelector("textarea");
+const area = document.getElementById("text");
 const told = document.getElementById("dropped");
 let timer = 0;
 let asked = 0;
@@ -13,15 +13,31 @@ const check = async () => {
   try {
     const reply = await fetch(form.action, { method: "POST", body: fields, headers: { Accept: "text/html" } });
     const page = new DOMParser().parseFromString(await reply.text(), "text/html");
-    const checked = page.getElementById("checked");
     if (number !== asked) return;
-    if (!checked) throw new Error(`The check was answered with ${reply.status}: what stands below is of an earlier text.`);
-    document.getElementById("checked").replaceWith(checked);
-    told.textContent = "";
+    if (!page.getElementById("checked")) throw new Error(`The check was answered with ${reply.status}: what it said is of an earlier text.`);
+    for (const id of ["findings-now", "checked"]) document.getElementById(id).replaceWith(page.getElementById(id));
+    form.querySelector("[data-count]").textContent = page.querySelector("[data-count]").textContent;
+    tell("");
   } catch (error) {
-    told.textContent = error.message;
+    tell(error.message);
   }
 };
+
+const tell = (text) => {
+  if (told) told.textContent = text;
+};
+
+// A finding leads to its line in the text.
+document.addEventListener("click", (event) => {
+  const line = Number(event.target.dataset && event.target.dataset.line);
+  if (!line || !area) return;
+  event.preventDefault();
+  const lines = area.value.split("\n");
+  const start = lines.slice(0, line - 1).join("\n").length + (line > 1 ? 1 : 0);
+  area.focus();
+  area.setSelectionRange(start, start + (lines[line - 1] || "").length);
+  area.scrollTop = (area.scrollHeight / lines.length) * Math.max(0, line - 4);
+});
 
 const checkSoon = () => {
   clearTimeout(timer);
@@ -46,7 +62,7 @@ const readAsText = async (file, path) => {
 
 const takeIntoForm = async (file) => {
   area.value = (await readAsText(file, form.dataset.import)).text;
-  told.textContent = `${file.name} is in the field. Save it to store it.`;
+  tell(`${file.name} is in the field. Save it as a draft, or publish it.`);
   check();
 };
 
@@ -54,7 +70,7 @@ const begin = (root, id, text) => {
   const made = document.createElement("form");
   made.method = "post";
   made.action = `${root}/view/characters/${encodeURIComponent(id)}/edit`;
-  for (const [name, value] of Object.entries({ do: "check", text, stamp: "0" })) {
+  for (const [name, value] of Object.entries({ do: "check", text, stamp: "0." })) {
     const field = document.createElement("textarea");
     field.name = name;
     field.value = value;
@@ -71,7 +87,7 @@ const takeFile = async (file, root) => {
     const answer = await reply.json();
     if (!reply.ok) throw new Error(answer.detail);
     const count = answer.saved.filter((one) => one.is_new).length;
-    told.textContent = `${count} of ${answer.saved.length} files are new and in force.`;
+    tell(`${count} of ${answer.saved.length} files are new and published.`);
     return;
   }
   const read = await readAsText(file, `${root}/characters/import`);
@@ -82,10 +98,10 @@ const takeFile = async (file, root) => {
 const accept = async (file) => {
   if (!file) return;
   try {
-    if (form) await takeIntoForm(file);
+    if (place.dataset.drop === undefined) await takeIntoForm(file);
     else await takeFile(file, place.dataset.drop);
   } catch (error) {
-    told.textContent = error.message;
+    tell(error.message);
   }
 };
 

@@ -1,0 +1,61 @@
+"""A form of ten fields writes a sheet without errors, and reads back what it wrote."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.characters.sheet_checks import SheetCheckContext, build_source, check_sources
+from app.characters.sheet_forms import (
+    RATINGS,
+    ExampleLine,
+    SheetForm,
+    find_form_faults,
+    name_character,
+    read_sheet_form,
+    write_sheet,
+)
+from app.domain.errors import InvalidRequest
+from app.toolkit.templates import find_packaged_folder
+
+TYPED = st.text(st.characters(codec="utf-8"), max_size=60)
+SAID = TYPED.filter(lambda text: bool(text.strip()))
+LINES = st.lists(st.builds(ExampleLine, player=SAID, reply=TYPED), min_size=3, max_size=3).map(tuple)
+FORMS = st.builds(
+    SheetForm,
+    name=SAID,
+    who=SAID,
+    voice=TYPED,
+    lines=LINES,
+    **dict.fromkeys(("wants", "knows", "must_not_know", "limits"), TYPED),
+    language=st.sampled_from(["en", "de", "no", "xx"]),
+    rating=st.sampled_from(RATINGS),
+)
+
+
+@given(FORMS)
+@settings(max_examples=300)
+def test_every_filled_form_writes_a_sheet_without_errors_and_reads_it_back(form: SheetForm) -> None:
+    character = name_character(form)
+    text = write_sheet(form, character)
+    result = check_sources([build_source(Path(f"{character}.yaml"), text)], SheetCheckContext())
+    read: Any = read_sheet_form(text, character)
+    again = SheetForm.model_validate(read["result"])
+    assert (find_form_faults(form), result.errors, write_sheet(again, character)) == ((), 0, text)
+
+
+def test_faults_name_their_fields() -> None:
+    form = SheetForm(
+        name=" ", lines=(ExampleLine(player="", reply="Aye."),), wants="a\n" * 51, language="English", rating="all"
+    )
+    fields = ["name", "who", "lines.0.player", "wants", "language", "rating"]
+    assert [one.field for one in find_form_faults(form)] == fields
+    with pytest.raises(InvalidRequest, match="name is missing"):
+        write_sheet(form, "mara")
+
+
+def test_a_sheet_that_says_more_than_a_form_holds_is_no_form() -> None:
+    text = (find_packaged_folder("character_sheets") / "hob_tarrant.yaml").read_text(encoding="utf-8")
+    assert read_sheet_form(text, "hob_tarrant") == {"result": None}
