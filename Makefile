@@ -52,7 +52,7 @@ install-wires: $(WIRES) ## install what `make test-wires` needs beside that, eac
 run: $(VENV)/.installed ## install, migrate, serve on 127.0.0.1:8000 with SQLite and the offline judge
 	@$(BIN)/atropos-envs serve
 
-demo: $(VENV)/.installed ## send a scripted policy through every environment of the running gateway
+demo: $(VENV)/.installed ## train a scripted policy on the running gateway, and name pages to look at
 	@$(BIN)/atropos-envs demo
 
 test: $(VENV)/.installed-dev ## install what the tests need and prove that nothing is broken: minutes. ROOM=judges: that room alone

@@ -7,19 +7,17 @@ machine does meets both. The original keeps everything in memory; this service a
 import contextlib
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import httpx
 
 from benchmarks.load import post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
-from benchmarks.servers import read_resident_bytes, send_measured, serving_command
+from benchmarks.servers import read_resident_bytes, send_measured, serving_command, serving_gateway
 from tests.support.atropos import TRAINER, large_group
-from tests.support.serving import ROOT, free_port, serving
+from tests.support.serving import ROOT, free_port
 
 RUN_API = ROOT / ".cache" / "trainers" / "bin" / "run-api"
 """`make bench-peers` puts it there."""
@@ -69,18 +67,17 @@ class Side:
 def compare() -> tuple[Side, Side]:
     """Ours, and the original."""
     original_url = f"http://127.0.0.1:{(original_port := free_port())}"
-    command: list[str | Path] = [RUN_API, "--host", "127.0.0.1", "--port", str(original_port)]
-    with tempfile.TemporaryDirectory() as folder, serving_command(command, original_url) as original_pid:
-        port = free_port()
-        with serving(Path(folder), python=sys.executable, settings={"ATROPOS_ENVS_ATROPOS_PORT": str(port)}) as gateway:
-            ours = Side(f"http://127.0.0.1:{port}", gateway.process.pid)
-            original = Side(original_url, original_pid)
-            for side in (ours, original):
-                httpx.post(f"{side.url}/register", json={**TRAINER, "batch_size": BATCH_SEQUENCES})
-            _throughput((ours, original))
-            for side in (ours, original):
-                _queue(side)
-                _drain(side)
+    command = [str(RUN_API), "--host", "127.0.0.1", "--port", str(original_port)]
+    settings = {"ATROPOS_ENVS_ATROPOS_PORT": str(port := free_port())}
+    with serving_command(command, original_url) as original_pid, serving_gateway(settings) as gateway:
+        ours = Side(f"http://127.0.0.1:{port}", gateway.process.pid)
+        original = Side(original_url, original_pid)
+        for side in (ours, original):
+            httpx.post(f"{side.url}/register", json={**TRAINER, "batch_size": BATCH_SEQUENCES})
+        _throughput((ours, original))
+        for side in (ours, original):
+            _queue(side)
+            _drain(side)
     return ours, original
 
 

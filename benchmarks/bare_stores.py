@@ -25,6 +25,15 @@ def open_bare(database: Path, bare: Path, tables: Sequence[str]) -> Iterator[sql
         yield connection
 
 
+def read_rows(database: Path, wanted: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Of the gateway's file, by table those for which its condition holds."""
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        return {
+            table: connection.execute(f"SELECT * FROM {table} WHERE {where}", values).fetchall()  # noqa: S608
+            for table, where in wanted.items()
+        }
+
+
 def write_rows(connection: sqlite3.Connection, rows: Mapping[str, Sequence[Sequence[Any]]]) -> None:
     """By table, with a commit."""
     connection.execute("BEGIN IMMEDIATE")

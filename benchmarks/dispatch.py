@@ -7,12 +7,8 @@ in ATROPOS_ENVS_DATASETS__GSM8K too; without one, all but the word problems is l
 import argparse
 import json
 import os
-import sqlite3
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -21,11 +17,11 @@ from typing import Any, Final
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.values import NoParams
 from app.envs.gsm8k.environment import Gsm8k
-from benchmarks.bare_stores import open_bare, write_rows
+from benchmarks.bare_stores import open_bare, read_rows, write_rows
 from benchmarks.load import Load, post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
-from benchmarks.servers import send_measured
-from tests.support.serving import Served, serving
+from benchmarks.servers import send_measured, serving_gateway
+from tests.support.serving import Served
 
 DATASET: Final = "ATROPOS_ENVS_DATASETS__GSM8K"
 PATH: Final = "/envs/gsm8k/next-batch"
@@ -50,8 +46,8 @@ def lease(run: str) -> bytes:
     return post(PATH, {"batch_size": BATCH_SIZE, "run": run})
 
 
-def measure_real(folder: Path, rounds: int, dataset: str) -> Iterator[BenchmarkFigure]:
-    with serving(folder, python=sys.executable, settings={DATASET: dataset}) as gateway:
+def measure_real(rounds: int, dataset: str) -> Iterator[BenchmarkFigure]:
+    with serving_gateway({DATASET: dataset}) as gateway:
         names = map("run-{}".format, count())
         send_all(gateway.url, [LIVEZ, lease(next(names))] * 5, CONNECTIONS)
         whole = TRAIN_SIZE // BATCH_SIZE
@@ -112,15 +108,17 @@ def _send_whole(gateway: Served, requests: Sequence[bytes], connections: int, pa
     return load, seconds
 
 
-def measure_word_problems(folder: Path, rounds: int) -> list[float]:
+def measure_word_problems(rounds: int) -> list[float]:
     """The gateway's processor time over that of making the same tasks and writing the same rows with sqlite3."""
     found = []
-    with serving(folder, python=sys.executable) as gateway:
+    with serving_gateway() as gateway:
         send_all(gateway.url, [LIVEZ, lease("word-problems")] * 5, CONNECTIONS)
         for number in count_rounds("word problems", rounds):
             load, seconds = _send_whole(gateway, [lease("word-problems")] * WORD_PROBLEM_REQUESTS, CONNECTIONS)
             batches = [json.loads(answer)["tasks"] for answer in load.answers]
-            found.append(seconds / _make_and_write(gateway.database, folder / f"bare-{number}.db", batches))
+            found.append(
+                seconds / _make_and_write(gateway.database, gateway.database.with_name(f"bare-{number}.db"), batches)
+            )
     return found
 
 
@@ -148,11 +146,7 @@ def _take_rows(database: Path, batch: Sequence[dict[str, Any]]) -> dict[str, lis
         "tasks": of_tasks,
         "leases": "lease_id IN (SELECT value FROM json_each(:lease_id))",
     }
-    with closing(sqlite3.connect(database)) as connection:
-        return {
-            table: connection.execute(f"SELECT * FROM {table} WHERE {among[table]}", ids).fetchall()  # noqa: S608
-            for table in TABLES
-        }
+    return read_rows(database, among, ids)
 
 
 def measure(rounds: int = ROUNDS, dataset: str | None = None) -> list[BenchmarkFigure]:
@@ -160,12 +154,10 @@ def measure(rounds: int = ROUNDS, dataset: str | None = None) -> list[BenchmarkF
     found: list[BenchmarkFigure] = []
     dataset = dataset or os.environ.get(DATASET)
     if dataset:
-        with tempfile.TemporaryDirectory() as folder:
-            found += measure_real(Path(folder), rounds, str(Path(dataset).absolute()))
+        found += measure_real(rounds, str(Path(dataset).absolute()))
     else:
         print(f"GSM8K itself is left out: name its folder by --gsm8k or {DATASET}")
-    with tempfile.TemporaryDirectory() as folder:
-        values = measure_word_problems(Path(folder), rounds)
+    values = measure_word_problems(rounds)
     what = f"leased batches of {BATCH_SIZE} word problems: processor time over making them and writing the bare rows"
     return [*found, BenchmarkFigure.of(what, values, at_most=1.6)]
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
@@ -14,8 +13,10 @@ import httpx
 from sqlalchemy import create_engine, text
 
 from app.store.database import parse_url
-from benchmarks.seeded_stores import ARENA, ARENA_RUN, LONG_RUN, MIXED_RUN, Answers
+from benchmarks.seeded_stores import ARENA, ARENA_RUN, LONG_RUN, Trainer, build_group
+from benchmarks.servers import read_megabytes
 from tests.support.serving import Served
+from tests.support.tables import read_table
 
 SAMPLED_GROUPS: Final = 400
 TURNS: Final = 3
@@ -51,7 +52,7 @@ class Side:
     late: int
     """When nineteen of twenty were scored, in microseconds."""
     client: httpx.Client
-    answers: Answers = field(default_factory=lambda: Answers(2))
+    trainer: Trainer
     chance: random.Random = field(default_factory=lambda: random.Random(3))
 
     @classmethod
@@ -70,7 +71,7 @@ class Side:
             ((label,),) = ask(f"SELECT label FROM tasks WHERE environment = '{ARENA}' ORDER BY task_id LIMIT 1")  # noqa: S608
         engine.dispose()
         client = httpx.Client(base_url=gateway.url, timeout=120)
-        return cls(gateway, [tuple(one) for one in groups], json.loads(label), newest, late, client)
+        return cls(gateway, [tuple(one) for one in groups], json.loads(label), newest, late, client, Trainer(client, 2))
 
     def fill(self, path: str) -> str:
         """Groups are drawn anew each time; `deep` is a place somewhere in the older half."""
@@ -91,73 +92,14 @@ class Side:
 
     def measure_memory(self) -> dict[str, float]:
         """Megabytes of the gateway's own process."""
-        lines = Path(f"/proc/{self.gateway.process.pid}/status").read_text().splitlines()
-        sizes = dict(line.split(":", 1) for line in lines)
-        return {name: int(sizes[name].split()[0]) / 1024 for name in ("VmRSS", "RssAnon")}
+        sizes = read_megabytes(self.gateway.process.pid)
+        return {name: sizes[name] for name in ("VmRSS", "RssAnon")}
 
 
 Call = Callable[[Side], Iterator[tuple[str, float]]]
 """Asks once or more; gives the names of routes, and the seconds that they took."""
 
-OFTEN: Final = (
-    *("/", "/groups", "/groups?outcome=unscored", "/groups?purpose=eval", "/groups?env=mcqa"),
-    *(f"/groups?run={MIXED_RUN}", f"/groups?run={MIXED_RUN}&env=mcqa", f"/groups?run={LONG_RUN}&env={ARENA}"),
-    *(f"/groups?run={LONG_RUN}&outcome=unscored", f"/groups?run={ARENA_RUN}&purpose=eval", "/groups?task_id={task}"),
-    *("/groups?before={deep}", f"/groups?run={LONG_RUN}&before={{deep}}", f"/groups?env={ARENA}&before={{deep}}"),
-    *(f"/view/groups?run={MIXED_RUN}&environment={ARENA}", "/view/groups?before={deep}", "/groups/{gsm8k}"),
-    *("/groups/{npc_arena}", "/view/groups/{npc_arena}", f"/view/groups/{{group}}?run={MIXED_RUN}&at={{sequence}}"),
-    *("/groups?id={group}", "/tasks/{task}"),
-)
-"""Lists, and pages of a group."""
-FILTERS: Final = (
-    *(f"environment={ARENA}", f"run={MIXED_RUN}", "outcome=scored", "outcome=pending", "purpose=train"),
-    *("judge=offline", "judge=nobody", "model=nobody", "flag=truncated", "flag=low_signal", "reason=judge_failed"),
-    *("min_step=5&max_step=6", "min_mean=0.9", "max_mean=0.1", "min_std=0.4", "max_std=0.01", "run=nobody"),
-    *(f"run={LONG_RUN}&flag=nothing", f"environment={ARENA}&judge=nobody", "label=nobody", "label={character}"),
-    *("task_id={task}", "since={late}", "until={late}", "before={deep}&flag=truncated"),
-    *(f"run={MIXED_RUN}&environment={ARENA}&min_step=2", "text=thaw", "text=the", "text=nowhere"),
-    *('text="when the bells are done"', "text=thaw+river+guild", f"run={LONG_RUN}&text=thaw", 'text="the the"'),
-    "text=thaw&flag=nothing",
-)
-COMPARED: Final = (
-    *("", f"first={ARENA_RUN}&first_steps=1&second_steps=8&judge=own", f"first={LONG_RUN}&second={MIXED_RUN}"),
-    f"first={ARENA_RUN}&second={MIXED_RUN}&environment={ARENA}&judge=own",
-    f"first={ARENA_RUN}&second={MIXED_RUN}&label={{character}}&judge=own",
-)
-PREVIEWED: Final = (
-    *("", f"run={LONG_RUN}", f"run={MIXED_RUN}&environment={ARENA}&offline_judge=true&shape=dpo", "shape=labels"),
-    *(f"run={LONG_RUN}&flag=nothing", "min_mean=0.9&shape=sft", "label={character}&offline_judge=true"),
-)
-ONCE: Final = (
-    *(
-        "/stats",
-        f"/stats?env={ARENA}&run={ARENA_RUN}",
-        "/stats?by=character",
-        "/stats?by=judge",
-        "/stats?judge=offline",
-    ),
-    *("/runs", f"/runs/{LONG_RUN}", f"/runs/{ARENA_RUN}/health", "/judges", "/readyz", "/metrics", "/sign-in"),
-    *("/view/stats", f"/view/stats?run={LONG_RUN}", "/view/runs", "/view/runs?sort=-groups", f"/view/runs/{LONG_RUN}"),
-    *(f"/view/runs/{ARENA_RUN}{more}" for more in ("", "?by=label", "?chart=reward")),
-    *(f"/view/runs/{MIXED_RUN}?by=environment", f"/view/runs/{LONG_RUN}?with={MIXED_RUN}"),
-    *(f"/view/{name}" for name in ("characters", "worlds", "judges", "atropos", "author", "label", "talk")),
-    *("/view/label?labeller=ada", f"/view/label?labeller=ada&environment={ARENA}&run={ARENA_RUN}"),
-    *("/view/label?group={npc_arena}", f"/view/talk?character={{character}}&world={WORLD}"),
-    *(f"/view/worlds/{WORLD}{more}" for more in ("", "/write", "/events/event-7/edit")),
-    *(f"/view/worlds/{WORLD}/{more}" for more in ("lorebooks/river/edit?line=toll", "why?character={character}&q=The")),
-    *(f"/view/characters/{{character}}{more}" for more in ("", f"?run={ARENA_RUN}", "/edit", "/scenes/edit")),
-    *(f"/view/compare?{words}" for words in COMPARED),
-    *(f"/view/export?{words}" for words in PREVIEWED),
-    *(f"/view/groups?{words}" for words in FILTERS),
-    "/view/groups/{group}?flag=truncated&at={sequence}",
-)
-EXPORTS: Final = (
-    *("/export", "/export?purpose=eval", "/export?shape=sft&format=parquet", f"/export?run={MIXED_RUN}"),
-    *(f"/export?run={MIXED_RUN}&env={ARENA}&offline_judge=true", f"/export?shape=dpo&run={LONG_RUN}"),
-    *("/export?env=mcqa", "/export?label={character}&offline_judge=true"),
-    *("/export?since={late}", f"/export?run={LONG_RUN}&since={{late}}"),
-)
-"""To the first byte; all else to the last."""
+ASKED: Final = read_table(__file__, "growth_routes.yaml", dict[str, tuple[str, ...]])
 
 
 def list_calls(only: Sequence[str] = ()) -> Iterator[Call]:
@@ -171,8 +113,8 @@ def list_calls(only: Sequence[str] = ()) -> Iterator[Call]:
             yield from [partial(_train, environment=environment, run=named)] * TURNS
     if is_wanted("POST /labels/next"):
         yield _label
-    for paths, ask, turns in ((OFTEN, _ask, TURNS), (ONCE, _ask, 1), (EXPORTS, _await_first_byte, TURNS)):
-        for path in paths:
+    for kind, ask, turns in (("often", _ask, TURNS), ("once", _ask, 1), ("exports", _await_first_byte, TURNS)):
+        for path in ASKED[kind]:
             if is_wanted(f"GET {path}"):
                 yield from [partial(ask, path=path)] * turns
 
@@ -182,10 +124,9 @@ def _train(side: Side, environment: str, run: str) -> Iterator[tuple[str, float]
     taken, batch = _post(side, f"/envs/{environment}/next-batch", {"batch_size": LEASED, "run": run})
     yield f"POST next-batch of {LEASED}, {environment}", taken
     for task in batch["tasks"]:
-        said = side.answers.answer(side.client, environment, task["task_id"])
+        said = side.trainer.answer(environment, task["task_id"])
         said[0] = {"text": f"{uuid4().hex} {said[0]['text']}"}
-        group = {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": said}
-        body = {"groups": [group], "run": run, "policy": {"model": "bench", "step": 9}}
+        body = {"groups": [build_group(task, said)], "run": run, "policy": {"model": "bench", "step": 9}}
         yield f"POST score, {environment}", _post(side, f"/envs/{environment}/score", body)[0]
 
 
@@ -195,19 +136,19 @@ def _label(side: Side) -> Iterator[tuple[str, float]]:
 
 
 def _post(side: Side, path: str, body: Any) -> tuple[float, Any]:
-    began = time.perf_counter()
-    reply = side.client.post(path, json=body)
-    taken = time.perf_counter() - began
-    return taken, reply.raise_for_status().json()
+    taken, reply = _send(side, "POST", path, json=body)
+    return taken, reply.json()
 
 
 def _ask(side: Side, path: str) -> Iterator[tuple[str, float]]:
-    address = side.fill(path)
+    yield f"GET {path}", _send(side, "GET", side.fill(path))[0]
+
+
+def _send(side: Side, method: str, path: str, **more: Any) -> tuple[float, httpx.Response]:
     began = time.perf_counter()
-    reply = side.client.get(address)
+    reply = side.client.request(method, path, **more)
     taken = time.perf_counter() - began
-    reply.raise_for_status()
-    yield f"GET {path}", taken
+    return taken, reply.raise_for_status()
 
 
 def _await_first_byte(side: Side, path: str) -> Iterator[tuple[str, float]]:

@@ -9,13 +9,11 @@ import json
 import sqlite3
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Final
 
 from pydantic import JsonValue
@@ -23,8 +21,7 @@ from pydantic import JsonValue
 from benchmarks.load import post, send_all
 from benchmarks.results import RESULTS, read_arguments
 from benchmarks.scoring import build_requests
-from benchmarks.servers import send_measured
-from tests.support.serving import serving
+from benchmarks.servers import send_measured, serving_gateway
 
 ROUNDS: Final = 7
 MOST_RISE: Final = 1.4
@@ -47,9 +44,8 @@ def measure() -> Ratios:
     """By workload the processor time of a round over that of the yardstick beside it."""
     ratios: dict[str, list[float]] = {workload.name: [] for workload in WORKLOADS}
     with (
-        tempfile.TemporaryDirectory() as folder,
-        serving(Path(folder), python=sys.executable) as gateway,
-        closing(sqlite3.connect(Path(folder) / "yardstick.db", isolation_level=None)) as yardstick,
+        serving_gateway() as gateway,
+        closing(sqlite3.connect(gateway.database.with_name("yardstick.db"), isolation_level=None)) as yardstick,
     ):
         yardstick.execute("PRAGMA journal_mode = WAL")
         yardstick.execute("CREATE TABLE kept (number INTEGER PRIMARY KEY, body TEXT)")

@@ -9,14 +9,13 @@ are paced, and a lane that falls behind sends no more than before. Readers ask e
 
 import contextlib
 import itertools
-import json
 import random
 import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +26,7 @@ import httpx
 from benchmarks.growth_routes import POLICY, Side, list_calls
 from benchmarks.judging import judge_server
 from benchmarks.results import BenchmarkFigure, read_arguments, run, tell_progress
-from benchmarks.seeded_stores import ARENA, seed
+from benchmarks.seeded_stores import ARENA, build_group, seed
 from tests.support.atropos import TRAINER, group
 from tests.support.serving import serving
 
@@ -87,7 +86,7 @@ class MixedLoad:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        self._post(f"{ATROPOS}/register", TRAINER)
+        self.side.trainer.post(f"{ATROPOS}/register", TRAINER)
         lanes: list[tuple[Callable[[Author], Iterator[None]], float, int]] = [
             (self._read_everything, 0.1, 1),
             (self._train_checked, 0.4, 2),
@@ -120,7 +119,7 @@ class MixedLoad:
                     due = max(due + pause, time.monotonic())
                     if self.stopping.wait(due - time.monotonic()):
                         return
-            except (httpx.HTTPError, KeyError) as error:
+            except (httpx.HTTPError, RuntimeError, KeyError) as error:
                 self.errors.append(f"{work.__name__}: {error!r}"[:300])
                 self.stopping.wait(1)
 
@@ -131,60 +130,46 @@ class MixedLoad:
 
     def _train_checked(self, author: Author) -> Iterator[None]:
         environment = author.chance.choice(CHECKED)
-        for task in self._take(environment, "checked", 2):
+        run = f"checked-{environment}"
+        for task in self.side.trainer.take(environment, run=run, batch_size=2):
             said = [{"text": f"{author.write()}\n#### {author.chance.randrange(100)}"} for _ in range(GROUP_SIZE)]
-            self._score(environment, "checked", task, said)
+            self.side.trainer.score(environment, build_group(task, said), run, 1)
             yield
 
     def _train_judged(self, author: Author) -> Iterator[None]:
-        for task in self._take(ARENA, "judged", 1):
-            self._score(ARENA, "judged", task, [{"text": author.write(30)} for _ in range(GROUP_SIZE)])
+        run = f"judged-{ARENA}"
+        for task in self.side.trainer.take(ARENA, run=run, batch_size=1):
+            said = [{"text": author.write(30)} for _ in range(GROUP_SIZE)]
+            self.side.trainer.score(ARENA, build_group(task, said), run, 1)
             yield
 
     def _send_samples(self, author: Author) -> Iterator[None]:
         """As slime and OpenRLHF do, one sample a request."""
-        look = {"batch_size": 1, "cursor": author.chance.randrange(10_000)}
-        task = self._post("/envs/gsm8k/next-batch", look)["tasks"][0]["task_id"]
+        (taken,) = self.side.trainer.take("gsm8k", batch_size=1, cursor=author.chance.randrange(10_000))
+        task = taken["task_id"]
         asked = "run=samples&group_size=1&gather_seconds=1"
         body: dict[str, Any] = {"prompt": "", "response": author.write(), "label": {"task_id": task}}
-        self._post(f"/compat/slime/gsm8k?{asked}&reply=object", body)
+        self.side.trainer.post(f"/compat/slime/gsm8k?{asked}&reply=object", body)
         yield
-        self._post(
+        self.side.trainer.post(
             f"/compat/openrlhf/gsm8k/get_reward?{asked}",
             {"query": [f"prompt {author.write()}"], "prompts": ["prompt"], "labels": [task]},
         )
         yield
 
     def _post_atropos(self, author: Author) -> Iterator[None]:
-        self._post(f"{ATROPOS}/scored_data", group(author.chance.randrange(10**9), size=4, tokens=256))
+        self.side.trainer.post(f"{ATROPOS}/scored_data", group(author.chance.randrange(10**9), size=4, tokens=256))
         yield
         self.side.client.get(f"{ATROPOS}/batch").raise_for_status()
         yield
 
     def _tell_worlds(self, author: Author) -> Iterator[None]:
         event = {"id": uuid4().hex, "time": "1312-04-03T09:15:00Z", "text": author.write(3)}
-        self._post(f"/worlds/{WORLD}/events", {"events": [event]})
+        self.side.trainer.post(f"/worlds/{WORLD}/events", {"events": [event]})
         yield
         asked = {"character": self.side.character, "conversation": [{"role": "user", "content": author.write(3)}]}
-        self._post(f"/worlds/{WORLD}/context", asked)
+        self.side.trainer.post(f"/worlds/{WORLD}/context", asked)
         yield
-
-    def _take(self, environment: str, name: str, size: int) -> Sequence[Mapping[str, Any]]:
-        tasks: Sequence[Mapping[str, Any]] = self._post(
-            f"/envs/{environment}/next-batch", {"run": f"{name}-{environment}", "batch_size": size}
-        )["tasks"]
-        return tasks
-
-    def _score(self, environment: str, name: str, task: Mapping[str, Any], said: Sequence[Mapping[str, str]]) -> None:
-        whole = {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": said}
-        body = {"run": f"{name}-{environment}", "policy": {"model": "bench", "step": 1}, "groups": [whole]}
-        self._post(f"/envs/{environment}/score", body)
-
-    def _post(self, path: str, body: object) -> Any:
-        reply = self.side.client.post(path, content=json.dumps(body), headers={"content-type": "application/json"})
-        if not reply.is_success:
-            self.errors.append(f"{path}: {reply.status_code} {reply.text[:300]}")
-        return reply.raise_for_status().json()
 
 
 def main() -> int:

@@ -7,7 +7,6 @@ FastAPI echo of this service's bodies shows what HTTP alone takes.
 
 import contextlib
 import json
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,9 +19,9 @@ from pydantic import JsonValue
 from benchmarks.load import post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.scoring import build_batches
-from benchmarks.servers import ECHO_PATH, START_SECONDS, send_measured, serving_command, serving_echo
+from benchmarks.servers import ECHO_PATH, START_SECONDS, send_measured, serving_command, serving_echo, serving_gateway
 from tests.support.nemo_gym import build_response, build_row, say
-from tests.support.serving import ROOT, free_port, serving
+from tests.support.serving import ROOT, free_port
 
 ROUNDS = 5
 ITEMS_A_ROUND = 64
@@ -74,9 +73,8 @@ def measure() -> list[BenchmarkFigure]:
 
 def _compare(peer: Peer) -> Iterator[BenchmarkFigure]:
     with (
-        tempfile.TemporaryDirectory() as ours,
         tempfile.TemporaryDirectory() as theirs,
-        serving(Path(ours), python=sys.executable) as gateway,
+        serving_gateway() as gateway,
         _serve(peer, Path(theirs)) as server,
         serving_echo() as echo,
     ):

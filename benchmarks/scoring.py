@@ -9,12 +9,9 @@ import asyncio
 import contextlib
 import json
 import sqlite3
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pydantic import JsonValue
 
@@ -24,11 +21,11 @@ from app.domain.values import NoParams
 from app.envs.gsm8k.environment import Gsm8k
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
-from benchmarks.bare_stores import open_bare, write_rows
+from benchmarks.bare_stores import open_bare, read_rows, write_rows
 from benchmarks.load import Load, post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
-from benchmarks.servers import ECHO_PATH, send_measured, serving_echo
-from tests.support.serving import Served, serving
+from benchmarks.servers import ECHO_PATH, send_measured, serving_echo, serving_gateway
+from tests.support.serving import Served
 
 GROUPS_A_REQUEST = 16
 GROUP_SIZE = 8
@@ -69,13 +66,9 @@ class ScoringRound:
 
 
 def measure() -> list[BenchmarkFigure]:
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        serving(Path(folder), python=sys.executable) as gateway,
-        serving_echo() as (echo, echo_pid),
-    ):
+    with serving_gateway() as gateway, serving_echo() as (echo, echo_pid):
         send_all(gateway.url, build_requests(gateway.url, 10), CONNECTIONS)
-        with open_bare(gateway.database, Path(folder) / "empty.db", TABLES) as limit:
+        with open_bare(gateway.database, gateway.database.with_name("empty.db"), TABLES) as limit:
             rounds = [
                 ScoringRound(
                     *_compare_with_limit(gateway, limit, number),
@@ -136,12 +129,8 @@ def _read_newest(gateway: Served) -> int:
 def _rows_by_batch(gateway: Served, batches: Sequence[Batch], skipped: int) -> list[dict[str, list[Row]]]:
     """What the gateway stored after these, in equal portions: the order of rows within a table is the order they were
     written."""
-    with contextlib.closing(sqlite3.connect(gateway.database)) as connection:
-        asked = {one: "sequence" if one == "groups" else "group_sequence" for one in TABLES}
-        rows = {
-            table: connection.execute(f"SELECT * FROM {table} WHERE {column} > ?", (skipped,)).fetchall()  # noqa: S608
-            for table, column in asked.items()
-        }
+    later = {"groups": "sequence > :skipped", "rollouts": "group_sequence > :skipped"}
+    rows = read_rows(gateway.database, later, {"skipped": skipped})
     share = {table: len(found) // len(batches) for table, found in rows.items()}
     return [
         {table: found[share[table] * number : share[table] * (number + 1)] for table, found in rows.items()}

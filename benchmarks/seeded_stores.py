@@ -6,8 +6,7 @@
 import itertools
 import random
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,74 +43,73 @@ _SENTENCES: Final = (
 )
 
 
-class Answers:
-    """What a policy in training says: the right answer or none, by the luck of `chance`."""
+class Trainer:
+    """Takes tasks and has their groups scored, as a trainer does. What its policy says is the right answer or none, by
+    the luck of `chance`."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, client: httpx.Client, seed: int) -> None:
+        self.client = client
         self.chance = random.Random(seed)
         self._environments: dict[str, Environment] = {}
 
-    def answer(self, client: httpx.Client, environment: str, task_id: str) -> list[dict[str, JsonValue]]:
+    def train(self, environment: str, groups: int, run: str | None = None, step: int = 0) -> None:
+        self._answer_all(environment, self.take(environment, run=run, batch_size=groups), run, step)
+
+    def evaluate(self, environment: str, groups: int) -> None:
+        tasks = self.take(environment, run=LONG_RUN, batch_size=groups, purpose="eval", cursor=0, split="test")
+        self._answer_all(environment, tasks, LONG_RUN, STEPS - 1, purpose="eval")
+
+    def score_in_pieces(self, run: str, environment: str, groups: int) -> None:
+        for number, task in enumerate(self.take(environment, run=run, batch_size=groups)):
+            for place, completion in enumerate(self.answer(environment, task["task_id"])):
+                part = {"key": f"piece-{number}", "index": place, "size": GROUP_SIZE}
+                group = {"task_id": task["task_id"], "completions": [completion], "part": part}
+                self.score(environment, group, run, wait_seconds=0)
+
+    def take(self, environment: str, **wanted: JsonValue) -> list[dict[str, Any]]:
+        tasks: list[dict[str, Any]] = self.post(f"/envs/{environment}/next-batch", wanted)["tasks"]
+        return tasks
+
+    def answer(self, environment: str, task_id: str) -> list[dict[str, JsonValue]]:
         if environment == ARENA:
             return [{"text": " ".join(self.chance.sample(_SENTENCES, 3))} for _ in range(GROUP_SIZE)]
-        gold = self._find_gold(client, environment, task_id)
+        gold = self._find_gold(environment, task_id)
         wrong = "I am not sure about this one."
         said = (gold.text or "" if self.chance.random() < 0.6 else wrong for _ in range(GROUP_SIZE))
         return [{"text": f"{text}\n"[: -1 if place % 2 else None]} for place, text in enumerate(said)]
 
-    def _find_gold(self, client: httpx.Client, environment: str, task_id: str) -> Completion:
+    def score(
+        self, environment: str, group: object, run: str | None, step: int = 0, key: str = "", **more: Any
+    ) -> None:
+        body = {"groups": [group], "run": run, "policy": {"model": "bench", "step": step}, **more}
+        self.post(f"/envs/{environment}/score", body, {"Idempotency-Key": key} if key else {})
+
+    def post(self, path: str, body: object, headers: Mapping[str, str] | None = None) -> Any:
+        reply = self.client.post(path, json=body, headers=headers, timeout=120)
+        if not reply.is_success:
+            raise RuntimeError(f"{path}: {reply.status_code} {reply.text[:300]}")
+        return reply.json()
+
+    def _answer_all(
+        self, environment: str, tasks: Sequence[dict[str, Any]], run: str | None, step: int, **more: str
+    ) -> None:
+        for task in tasks:
+            group = build_group(task, self.answer(environment, task["task_id"]))
+            self.score(environment, group, run, step, f"{task['task_id']}.{run}.{step}", **more)
+
+    def _find_gold(self, environment: str, task_id: str) -> Completion:
         if environment not in self._environments:
             self._environments[environment] = discover()[environment].open(ConfiguredDatasets({}))
         opened = self._environments[environment]
-        told = client.get(f"/tasks/{task_id}").raise_for_status().json()
+        told = self.client.get(f"/tasks/{task_id}").raise_for_status().json()
         gold = opened.gold(opened.task(told["split"], told["index"], opened.Params(**told["params"])))
         assert gold is not None
         return gold
 
 
-@dataclass(frozen=True)
-class SeededTrainer:
-    """Trains as a trainer does: takes tasks, has them scored, group by group."""
-
-    client: httpx.Client
-    answers: Answers
-
-    def train(self, environment: str, groups: int, step: int = 0, run: str | None = None) -> None:
-        self._score(environment, self._take(environment, run=run, batch_size=groups), run=run, step=step)
-
-    def evaluate(self, environment: str, groups: int) -> None:
-        tasks = self._take(environment, run=LONG_RUN, batch_size=groups, purpose="eval", cursor=0, split="test")
-        self._score(environment, tasks, run=LONG_RUN, step=STEPS - 1, purpose="eval")
-
-    def score_in_pieces(self, run: str, environment: str, groups: int) -> None:
-        for number, task in enumerate(self._take(environment, run=run, batch_size=groups)):
-            said = self.answers.answer(self.client, environment, task["task_id"])
-            for place, completion in enumerate(said):
-                piece = {"key": f"piece-{number}", "index": place, "size": GROUP_SIZE}
-                body = {"task_id": task["task_id"], "completions": [completion], "part": piece}
-                request: Any = {"groups": [body], "run": run, "policy": {"model": "bench", "step": 0}}
-                self._post(f"/envs/{environment}/score", request | {"wait_seconds": 0})
-
-    def _take(self, environment: str, **wanted: JsonValue) -> list[dict[str, Any]]:
-        tasks: list[dict[str, Any]] = self._post(f"/envs/{environment}/next-batch", wanted)["tasks"]
-        return tasks
-
-    def _score(
-        self, environment: str, tasks: Sequence[dict[str, Any]], *, step: int, run: str | None, **more: str
-    ) -> None:
-        for task in tasks:
-            group = {"task_id": task["task_id"], "lease_id": task["lease_id"]}
-            said = self.answers.answer(self.client, environment, task["task_id"])
-            policy = {"model": "bench", "step": step}
-            body: Any = {"groups": [group | {"completions": said}], "run": run, "policy": policy, **more}
-            self._post(f"/envs/{environment}/score", body, key=f"{task['task_id']}.{run}.{step}")
-
-    def _post(self, path: str, body: Any, key: str | None = None) -> Any:
-        headers = {} if key is None else {"Idempotency-Key": key}
-        reply = self.client.post(path, json=body, headers=headers, timeout=120)
-        if not reply.is_success:
-            raise RuntimeError(f"{path}: {reply.text[:500]}")
-        return reply.json()
+def build_group(task: Mapping[str, Any], said: Sequence[Mapping[str, JsonValue]]) -> dict[str, Any]:
+    """Of a task that was leased."""
+    return {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": said}
 
 
 def seed(folder: Path, url: str, steps: int = STEPS) -> None:
@@ -121,9 +119,9 @@ def seed(folder: Path, url: str, steps: int = STEPS) -> None:
         serving(folder, settings=settings, python=sys.executable) as gateway,
         httpx.Client(base_url=gateway.url) as client,
     ):
-        trainer = SeededTrainer(client, Answers(1))
+        trainer = Trainer(client, 1)
         for step, (run, environment, groups) in itertools.product(range(steps), GROUPS_A_STEP):
-            trainer.train(environment, groups, step, run)
+            trainer.train(environment, groups, run, step)
         trainer.evaluate("gsm8k", GROUPS_BESIDE)
         trainer.train("gsm8k", GROUPS_BESIDE)
         trainer.score_in_pieces("pieces", "gsm8k", GROUPS_BESIDE)

@@ -8,6 +8,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from fastapi import FastAPI
 
 from app.cli.serve import tune_garbage_collection
 from benchmarks.load import Load, send_all
-from tests.support.serving import free_port
+from tests.support.serving import Served, free_port, serving
 
 START_SECONDS = 90.0
 ECHO_PATH = "/echo"
@@ -38,6 +39,16 @@ def serving_echo() -> Iterator[tuple[str, int]]:
     url = f"http://127.0.0.1:{(port := free_port())}"
     with serving_command([sys.executable, "-m", "benchmarks.servers", str(port)], url) as pid:
         yield url, pid
+
+
+@contextlib.contextmanager
+def serving_gateway(settings: Mapping[str, str] | None = None) -> Iterator[Served]:
+    """Under an interpreter and with a store of its own."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(Path(folder), settings=settings, python=sys.executable) as gateway,
+    ):
+        yield gateway
 
 
 @contextlib.contextmanager
@@ -91,9 +102,14 @@ def send_measured(
 
 def read_resident_bytes(pid: int) -> int:
     """Of its family too."""
-    told = [Path(f"/proc/{one}/status").read_text(encoding="utf-8") for one in list_family(pid)]
-    lines = [next(line for line in status.splitlines() if line.startswith("VmRSS:")) for status in told]
-    return sum(int(line.split()[1]) for line in lines) * 1024
+    return round(sum(read_megabytes(one)["VmRSS"] for one in list_family(pid)) * 1024 * 1024)
+
+
+def read_megabytes(pid: int, told: str = "status") -> dict[str, float]:
+    """What that file of the process itself, without its family, says in kilobytes."""
+    lines = Path(f"/proc/{pid}/{told}").read_text(encoding="utf-8").splitlines()
+    parts = (line.split() for line in lines if line.endswith(" kB"))
+    return {name.removesuffix(":"): int(size) / 1024 for name, size, _ in parts}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import httpx
 from benchmarks.growth_routes import POLICY, Side, list_calls
 from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.seeded_stores import seed
-from benchmarks.servers import read_processor_seconds
+from benchmarks.servers import read_megabytes, read_processor_seconds
 from tests.support.serving import ROOT, START_SECONDS, free_port, serving
 
 ROUNDS = 5
@@ -58,10 +58,9 @@ def _measure_starts() -> tuple[float, float, float, float]:
     with tempfile.TemporaryDirectory() as folder:
         with serving(Path(folder), python=sys.executable, migrated=False) as first:
             time.sleep(IDLE_SECONDS)
-            rollup = Path(f"/proc/{first.process.pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
+            sizes = read_megabytes(first.process.pid, "smaps_rollup")
         with serving(Path(folder), python=sys.executable) as again:
             pass
-    sizes = {name: int(value.split()[0]) / 1024 for name, _, value in (line.partition(":") for line in rollup[1:])}
     return first.seconds_to_ready, again.seconds_to_ready, sizes["Rss"], sizes["Pss"]
 
 

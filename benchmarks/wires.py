@@ -4,19 +4,16 @@ second and processor time per sample, in turns. `python -m benchmarks.wires [--r
 The same 64 samples are under way at once on each wire, as slime's pool sends them: eight groups, or 64 single samples.
 """
 
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pydantic import JsonValue
 
 from benchmarks.load import post
 from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.scoring import ENV, GROUP_SIZE, Batch, build_batches
-from benchmarks.servers import send_measured
-from tests.support.serving import Served, serving
+from benchmarks.servers import send_measured, serving_gateway
+from tests.support.serving import Served
 
 ROUNDS = 5
 GROUPS_A_ROUND = 24
@@ -31,7 +28,7 @@ class Wire:
 
 
 def measure() -> list[BenchmarkFigure]:
-    with tempfile.TemporaryDirectory() as folder, serving(Path(folder), python=sys.executable) as gateway:
+    with serving_gateway() as gateway:
         batches = build_batches(gateway.url, (ROUNDS + 1) * len(WIRES) * GROUPS_A_ROUND, 1)
         turns = [
             {wire.name: _take_turn(gateway, wire, [next(batches) for _ in range(GROUPS_A_ROUND)]) for wire in WIRES}

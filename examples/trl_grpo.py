@@ -2,6 +2,8 @@
 
 python examples/trl_grpo.py http://127.0.0.1:8000 gsm8k Qwen/Qwen3-0.6B
 
+Without a graphics card, add `use_cpu=True, bf16=False` to `GRPOConfig` below.
+
 You will see rewards, criteria, flags and the share without a score in TRL's log, and groups in the gateway's viewer.
 
 It works under `accelerate launch` too: every process takes the same tasks and sends what it sampled. To keep a group in

@@ -22,7 +22,16 @@ from app.settings import Settings, read_settings
 from app.store.copy import DatabaseSize, copy_store, count_rows, measure_database
 from app.store.statements import to_micros
 from app.terminal.completion import complete_run
-from app.terminal.consoles import AsJson, describe_error, output_console, print_json, show_bars, stop, stop_on_errors
+from app.terminal.consoles import (
+    AsJson,
+    describe_error,
+    output_console,
+    print_json,
+    print_outcome,
+    show_bars,
+    stop,
+    stop_on_errors,
+)
 from app.toolkit.templates import find_packaged_folder
 from app.toolkit.texts import format_bytes, format_time
 
@@ -95,6 +104,7 @@ def rebuild_statistics(
     resume: Annotated[
         bool, typer.Option("--continue", help="Keep what is counted, and count only groups that are not.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Count all stored groups into the statistics again.
 
@@ -107,7 +117,7 @@ def rebuild_statistics(
         stop(describe_error(error))
     except UserError as error:
         stop(str(error))
-    typer.echo(f"counted {counted:,} groups")
+    print_outcome(f"counted {counted:,} groups", as_json=as_json, groups=counted)
 
 
 async def _rebuild(settings: Settings, resume: bool) -> int:
@@ -136,6 +146,7 @@ def copy(
         str | None,
         typer.Option("--from", metavar="URL", help="sqlite:///file.db", show_default="the configured database"),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Copy a SQLite store to PostgreSQL, row by row, and compare both.
 
@@ -148,10 +159,10 @@ def copy(
             settings = settings.model_copy(update={"database_url": source})
         say_store(settings)
         copied = _copy(settings.database_url, target)
-    for table, rows in copied.items():
-        if rows:
-            typer.echo(f"{table}: {rows:,}")
-    typer.echo(f"{sum(copied.values()):,} rows are equal in both databases")
+    total = sum(copied.values())
+    lines = [f"{table}: {rows:,}" for table, rows in copied.items() if rows]
+    words = "\n".join([*lines, f"{total:,} rows are equal in both databases"])
+    print_outcome(words, as_json=as_json, tables=dict(copied), rows=total)
 
 
 def _copy(source: str, target: str) -> dict[str, int]:
@@ -192,6 +203,7 @@ def prune(
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Remove old groups from the configured store, with their rollouts and judgements.
 
@@ -210,7 +222,7 @@ def prune(
                 raise UserError("--keep must be texts: scores and texts stay, and digests of the rest")
             before = utc_now() - (parse_age(older_than) if older_than else timedelta())
             reducing = ReduceRule.model_validate({"before": before, "keep": keep, "runs": run or ()})
-            asyncio.run(_reduce(read_settings(), reducing, ask=not yes, dry_run=dry_run))
+            asyncio.run(_reduce(read_settings(), reducing, ask=not yes, dry_run=dry_run, as_json=as_json))
             return
         if not (older_than or to_size or run):
             raise UserError("say what may go: --older-than 30d, --run NAME or --to-size 50GB")
@@ -222,7 +234,7 @@ def prune(
                 "keep_bytes": parse_bytes(to_size) if to_size else None,
             }
         )
-        asyncio.run(_prune(read_settings(), rule, ask=not yes, dry_run=dry_run))
+        asyncio.run(_prune(read_settings(), rule, ask=not yes, dry_run=dry_run, as_json=as_json))
 
 
 def parse_age(text: str) -> timedelta:
@@ -238,17 +250,26 @@ def parse_bytes(text: str) -> int:
     return int(float(match[1]) * _BYTES[unit if unit != "B" else ""])
 
 
-async def _prune(settings: Settings, rule: PruneRule, *, ask: bool, dry_run: bool) -> None:
+async def _prune(settings: Settings, rule: PruneRule, *, ask: bool, dry_run: bool, as_json: bool) -> None:
     async with open_configured_store(settings) as store:
         pruner = Pruner(store.retention, store.claims, pauses=PAUSES_OF_COMMANDS)
         plan = await pruner.plan(rule)
-        _print_plan(plan)
+        if not as_json:
+            _print_plan(plan)
         if dry_run:
+            _print_done(plan, None, "", as_json=as_json)
             return
         if ask and not await asyncio.to_thread(typer.confirm, "Remove it for good?", err=True):
             raise typer.Exit(1)
         done = await _prune_with_progress(pruner, plan)
-    typer.echo(_describe(done))
+    _print_done(plan, done, _describe(done), as_json=as_json)
+
+
+def _print_done(plan: PrunePlan | ReducePlan, done: Pruned | Reduced | None, words: str, *, as_json: bool) -> None:
+    """`done` is None where nothing was to be done. For people the plan is there already."""
+    if as_json or words:
+        written = None if done is None else done.model_dump(mode="json")
+        print_outcome(words, as_json=as_json, plan=plan.model_dump(mode="json"), done=written)
 
 
 def _print_plan(plan: PrunePlan) -> None:
@@ -270,19 +291,21 @@ def _print_kept(kept: Sequence[KeptGroups]) -> None:
         typer.echo(f"kept: {each.groups:,} groups {KEPT_BECAUSE[each.because]}")
 
 
-async def _reduce(settings: Settings, rule: ReduceRule, *, ask: bool, dry_run: bool) -> None:
+async def _reduce(settings: Settings, rule: ReduceRule, *, ask: bool, dry_run: bool, as_json: bool) -> None:
     async with open_configured_store(settings) as store:
         pruner = Pruner(store.retention, store.claims, pauses=PAUSES_OF_COMMANDS)
         plan = await pruner.plan_reduction(rule)
-        _print_reduction(plan)
+        if not as_json:
+            _print_reduction(plan)
         if dry_run or not plan.groups:
+            _print_done(plan, None, "", as_json=as_json)
             return
         if ask and not await asyncio.to_thread(typer.confirm, "Replace these parts by digests for good?", err=True):
             raise typer.Exit(1)
         with show_bars() as bars:
             bar = bars.add("groups", plan.groups)
             done = await pruner.reduce(plan, lambda batch: bar.advance(batch.groups))
-    typer.echo(_describe_reduced(done))
+    _print_done(plan, done, _describe_reduced(done), as_json=as_json)
 
 
 def _print_reduction(plan: ReducePlan) -> None:

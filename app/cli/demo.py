@@ -28,6 +28,7 @@ from app.domain.runs import Alarm, Purpose
 from app.domain.tasks import Completion, FunctionCall, Isolation, Message, ToolCall, ToolSpec
 from app.domain.values import Frozen, Split
 from app.envs.npc_arena.environment import NpcArena
+from app.http.viewer.sentences import tell_alarm
 from app.main.components import discover
 from app.main.features import import_modules
 from app.service.catalogue import Catalogue
@@ -49,7 +50,7 @@ from app.terminal.consoles import (
 )
 
 _LEFT_OUT: Final = {
-    "blackjack": "the cards decide, so that no curve would rise",
+    "blackjack": "many hands have no winning play that the policy could copy",
     "rlaif": "the offline judge cannot tell whether a reply fits a preference",
 }
 _FLAGSHIP: Final = NpcArena.name
@@ -84,6 +85,9 @@ class _Course:
 
     name: str
     times: int = 1
+    skill: tuple[float, float] = (0.2, 0.75)
+    """Shares of good replies at the first and the last step. More right answers would leave many groups without a
+    signal, which is an alarm."""
     params: Mapping[str, JsonValue] = field(default_factory=dict)
     select: Mapping[Split, Mapping[str, JsonValue]] = field(default_factory=dict)
 
@@ -111,6 +115,7 @@ class DemoResults(Frozen, extra="allow"):
     planted: str
     """The alarm that is meant to be there; empty where the run is too short for one."""
     alarms: tuple[str, ...]
+    """Those that run health raised, as the page of the run tells them."""
     worth_opening: dict[str, str]
     """What there is to see, by address."""
 
@@ -171,7 +176,7 @@ async def _run_demo(url: str, api_key: str, plan: _DemoPlan) -> tuple[list[DemoP
         held_out=held_out,
         left_out={name: why for name, why in _LEFT_OUT.items() if name in served},
         planted=_describe_planted(plan) if planted else "",
-        alarms=tuple(f"from about group {alarm.since_group}, {alarm.evidence}" for alarm in alarms),
+        alarms=tuple(map(tell_alarm, alarms)),
         worth_opening={f"{url}{link.path}": link.shows for link in links},
     )
     return parts, results
@@ -264,7 +269,7 @@ def _print_results(parts: Sequence[DemoPart], results: DemoResults) -> None:
         say(f"Left out: {name}, since {why}.")
     if results.planted:
         say(f"One alarm is planted: {results.planted}.")
-        say("\n".join(f"Run health: {alarm}." for alarm in results.alarms) or "Run health has not noticed it yet.")
+        say("\n".join(f"Run health: {alarm}" for alarm in results.alarms) or "Run health has not noticed it yet.")
     say("Worth opening:")
     for address, shows in results.worth_opening.items():
         say(f"  {address}\n    {shows}")
@@ -282,7 +287,8 @@ class _Policy:
     async def play(self, lesson: _Lesson) -> Sequence[GroupReply]:
         course, plan = lesson.course, self.plan
         luck = random.Random(f"{plan.seed}:{course.name}:{lesson.step}:{lesson.purpose}")  # noqa: S311  # a toy policy
-        skill = 0.2 + 0.55 * lesson.step / max(1, plan.last)
+        first, last = course.skill
+        skill = first + (last - first) * lesson.step / max(1, plan.last)
         batch = await self.gateway.fetch_next_batch(self._ask(lesson), course.name)
         scripts = await asyncio.gather(*map(self._write_script, batch.tasks))
         chosen = [
@@ -395,7 +401,7 @@ def _plan_course(solver: Catalogue, name: str) -> _Course:
         for split in splits
     }
     select: dict[Split, dict[str, JsonValue]] = {split: {"scene": some} for split, some in scenes.items()}
-    return _Course(name, 2, {"turns": "single", "scenes": "by_hand"}, select)
+    return _Course(name, 2, (0.1, 0.9), {"turns": "single", "scenes": "by_hand"}, select)
 
 
 def _list_lines(arena: NpcArena, task: HandedOutTask) -> _Lines:
@@ -433,8 +439,6 @@ _NO_ANSWER = "I would rather not commit myself to an answer."
 _NOTHING_TO_CALL = "All done."
 _MARKS = ".,;:!?'\""
 _NUMBER = re.compile(r"\d+")
-
-
 _THOUGHTS = (
     "Let me read that once more before I answer, so that nothing of it is missed.",
     "First what is asked, then what I know, and only then the answer.",

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
 import typer
-import yaml
 from pydantic import JsonValue
 from rich.table import Table
 
+from app.characters.loading import parse_model
 from app.cli.judge_bench import open_configured_store
 from app.domain.access import (
     AccessKey,
@@ -31,7 +31,7 @@ from app.domain.values import Frozen
 from app.service.access import KeyAdmin, NewSecret
 from app.settings import read_settings
 from app.terminal.completion import complete_environment, complete_run
-from app.terminal.consoles import AsJson, output_console, print_json, stop_on_errors
+from app.terminal.consoles import AsJson, output_console, print_json, print_outcome, stop_on_errors
 from app.toolkit.texts import format_time
 
 keys = typer.Typer(help="Make, list, rotate and revoke keys of the service.", no_args_is_help=True)
@@ -105,6 +105,7 @@ def create(
     judge_usd_per_day: _JudgeUsdPerDay = None,
     leases: _Leases = None,
     hard: _Hard = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a key and print its secret, this once. Without `--run`, `--env`, `--dataset` and `--world` it is bound to
     nothing; each may be given more than once.
@@ -116,7 +117,7 @@ def create(
         fields = {"name": name, "bounds": bounds, "quotas": quotas}
         fields |= ({"scopes": scope} if scope else {}) | ({"expires_at": expires} if expires else {})
         options = KeyOptions.model_validate(fields)
-        _print_secret(_run(lambda admin: admin.create(options, _BY)))
+        _print_secret(_run(lambda admin: admin.create(options, _BY)), as_json=as_json)
 
 
 @keys.command("list")
@@ -146,7 +147,9 @@ def list_keys(as_json: AsJson = False) -> None:
 
 @keys.command("open")
 def open_scopes(
-    name: _KeyName, scope: Annotated[list[str], typer.Option(help="A scope; repeat it for more. All others end.")]
+    name: _KeyName,
+    scope: Annotated[list[str], typer.Option(help="A scope; repeat it for more. All others end.")],
+    as_json: AsJson = False,
 ) -> None:
     """Set the scopes of a key anew.
 
@@ -154,7 +157,7 @@ def open_scopes(
     with stop_on_errors():
         scopes = KeyScopes.model_validate({"scopes": scope}).scopes
         key = _run(lambda admin: admin.open(name, scopes, _BY))
-    typer.echo(f"{name}: {', '.join(key.scopes)}")
+    _print_key(key, f"{name}: {', '.join(key.scopes)}", as_json=as_json)
 
 
 @keys.command()
@@ -163,10 +166,11 @@ def rotate(
     grace: Annotated[
         float, typer.Option(min=0, max=30 * 86_400, help="Seconds for which the old secret works too.")
     ] = 0.0,
+    as_json: AsJson = False,
 ) -> None:
     """Give a key a new secret and print it, this once."""
     with stop_on_errors():
-        _print_secret(_run(lambda admin: admin.rotate(name, grace, _BY)))
+        _print_secret(_run(lambda admin: admin.rotate(name, grace, _BY)), as_json=as_json)
 
 
 @keys.command()
@@ -177,6 +181,7 @@ def limit(
     judge_usd_per_day: _JudgeUsdPerDay = None,
     leases: _Leases = None,
     hard: _Hard = False,
+    as_json: AsJson = False,
 ) -> None:
     """Set all quotas of a key anew: what is not given is not limited. They stop the handing out of tasks, and not the
     one group for which each lease pays."""
@@ -185,7 +190,7 @@ def limit(
             _build_quotas(requests_per_day, judge_tokens_per_day, judge_usd_per_day, leases, hard)
         )
         key = _run(lambda admin: admin.limit(name, quotas, _BY))
-    typer.echo(f"{name}: {_show_quotas(key.quotas) or 'no limits'}")
+    _print_key(key, f"{name}: {_show_quotas(key.quotas) or 'no limits'}", as_json=as_json)
 
 
 @keys.command()
@@ -221,32 +226,35 @@ async def _load_usage() -> tuple[KeyUse, ...]:
 
 
 @keys.command()
-def revoke(name: _KeyName) -> None:
+def revoke(name: _KeyName, as_json: AsJson = False) -> None:
     """End a key for good."""
     with stop_on_errors():
-        _run(lambda admin: admin.revoke(name, _BY))
-    typer.echo(f"revoked {name}")
+        key = _run(lambda admin: admin.revoke(name, _BY))
+    _print_key(key, f"revoked {name}", as_json=as_json)
 
 
 @keys.command("apply")
-def apply_file(file: Annotated[Path, typer.Argument(help="A YAML file with `keys`.")]) -> None:
+def apply_file(file: Annotated[Path, typer.Argument(help="A YAML file with `keys`.")], as_json: AsJson = False) -> None:
     """Make the keys what a file says, and print what that changes.
 
     Each has `name`, `digest` (see `keys digest`), `scopes`, `bounds`, `quotas` and `expires_at`. Keys that the file
     does not name stay."""
     with stop_on_errors():
-        declared = DeclaredKeys.model_validate(yaml.safe_load(file.read_text(encoding="utf-8"))).keys
+        declared = parse_model(file.read_text(encoding="utf-8"), file.name, DeclaredKeys).keys
         changes = _run(lambda admin: admin.apply(declared, _BY))
-    for change in changes:
-        typer.echo(f"{change.action} {change.key}")
-    typer.echo(f"{len(changes)} changed, {len(declared) - len(changes)} as they were")
+    unchanged = len(declared) - len(changes)
+    lines = [f"{change.action} {change.key}" for change in changes]
+    words = "\n".join([*lines, f"{len(changes)} changed, {unchanged} as they were"])
+    listed: list[JsonValue] = [{"action": change.action, "key": change.key} for change in changes]
+    print_outcome(words, as_json=as_json, changes=listed, unchanged=unchanged)
 
 
 @keys.command()
-def digest() -> None:
+def digest(as_json: AsJson = False) -> None:
     """Print a new secret and its digest, for a file of `keys apply`. Nothing is stored."""
     secret = generate_key()
-    typer.echo(f"secret: {secret}\ndigest: {compute_key_digest(secret)}")
+    made = compute_key_digest(secret)
+    print_outcome(f"secret: {secret}\ndigest: {made}", as_json=as_json, secret=secret, digest=made)
 
 
 @keys.command()
@@ -269,8 +277,18 @@ def _run(work: Callable[[KeyAdmin], Awaitable[_ResultT]]) -> _ResultT:
     return asyncio.run(work_in_store())
 
 
-def _print_secret(made: NewSecret) -> None:
+def _print_key(key: AccessKey, words: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(key)
+    else:
+        typer.echo(words)
+
+
+def _print_secret(made: NewSecret, *, as_json: bool) -> None:
     """Alone on stdout, so that a script can take it."""
+    if as_json:
+        print_json(made)
+        return
     typer.echo(f"{made.key.name}: {', '.join(made.key.scopes)}. The secret is shown this once:", err=True)
     typer.echo(made.secret)
 

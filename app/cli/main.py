@@ -3,10 +3,11 @@
 A start of the command line imports none of them, as the service behind them takes seconds. Help lists the commands by
 the sentences that stand here, which are those of the commands themselves; a feature's commands stand in its package."""
 
+import contextlib
 import gc
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from keyword import iskeyword
@@ -14,9 +15,11 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import typer
+from typer._click.exceptions import MissingParameter, NoSuchOption, UsageError
 from typer.core import TyperCommand, TyperGroup
 
 from app.main.features import import_packages
+from app.terminal import ADVANCED
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,10 @@ COMMANDS: Final[Mapping[str, _CommandSource]] = MappingProxyType(
 )
 
 
+FIRST: Final = frozenset({"serve", "try", "demo", "evaluate", "compare", "process", "export", "envs", "sheets", "runs"})
+"""The commands that a newcomer needs. Help lists the others as advanced."""
+
+
 def list_commands() -> dict[str, _CommandSource]:
     """With those that features add, by name; a name of two words is of a command in a group."""
     sources = dict(COMMANDS)
@@ -86,7 +93,7 @@ class DeferredCommand(TyperCommand):
     """Stands for a command until it is called, or its own help or completion is asked for."""
 
     def __init__(self, name: str, source: _CommandSource) -> None:
-        super().__init__(name, help=source.help)
+        super().__init__(name, help=source.help, rich_help_panel=None if name in FIRST else ADVANCED)
         self._source = source
 
     def load(self) -> TyperCommand | TyperGroup:
@@ -127,6 +134,43 @@ def _do_nothing() -> None:
     pass
 
 
+@contextlib.contextmanager
+def _say_in_our_words() -> Iterator[None]:
+    """Of what Typer, and pydantic below it, find wrong in a command line."""
+    try:
+        yield
+    except (MissingParameter, NoSuchOption, typer.BadParameter) as error:
+        words = _explain_usage(error)
+        if words is None:
+            raise
+        raise UsageError(words, error.ctx) from error
+
+
+def _explain_usage(error: UsageError) -> str | None:
+    """None for what is in words of ours already."""
+    from pydantic import Field
+
+    from app.domain.faults import explain_faults, explain_unknown  # pydantic takes a part of every start
+
+    if isinstance(error, NoSuchOption):
+        known = [] if error.ctx is None else [name for one in error.ctx.command.params for name in one.opts]
+        return f"`{error.option_name}`: {explain_unknown(error.option_name, known, 'option')}"
+    param = getattr(error, "param", None)
+    if param is None:
+        return None
+    name = next((one for one in param.opts if one.startswith("--")), param.get_error_hint().strip("'"))
+    if isinstance(error, MissingParameter):
+        return f"`{name}`: missing. {param.help or ''}".strip()
+    faults = getattr(error.__cause__, "errors", None)  # of pydantic's ValidationError
+    if faults is None:
+        return None
+    is_choice = param.type_descriptor.is_choice
+    found = [{**one, "type": "literal_error"} if is_choice else one for one in faults(include_url=False)]
+    kind = Field(ge=param.min, le=param.max)
+    kind.annotation = param.type_descriptor.annotation
+    return f"`{name}`: {explain_faults(found, kind)[0].words}"
+
+
 class _DeferredCommands(TyperGroup):
     """A group whose commands are those of `list_commands`, none of them imported."""
 
@@ -135,6 +179,14 @@ class _DeferredCommands(TyperGroup):
         self.commands = {
             name: DeferredCommand(name, source) for name, source in list_commands().items() if " " not in name
         }
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        with _say_in_our_words():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _say_in_our_words():
+            return super().invoke(ctx)
 
 
 cli = typer.Typer(

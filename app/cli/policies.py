@@ -31,6 +31,7 @@ from app.inference.policies import (
 from app.inference.tokens import CheckedTurn, LocalTokenizer, TokenCheckTally, check_turn
 from app.inference.wire import EXTENSIONS, ChatCompletion, Extension, SampledMessage, Usage
 from app.service.requests import HandedOutTask
+from app.terminal import ADVANCED
 from app.terminal.client import GatewayClient, Retrier, open_gateway
 from app.terminal.consoles import errors
 
@@ -57,20 +58,20 @@ EnvironmentParams = Annotated[str, typer.Option(help="Environment params, as a J
 MaxTokens = Annotated[int, typer.Option(min=1, help="Maximum tokens per completion.", rich_help_panel=SAMPLING)]
 Temperature = Annotated[float, typer.Option(min=0, max=2, help="Sampling temperature.", rich_help_panel=SAMPLING)]
 TopP = Annotated[
-    float | None, typer.Option(min=0, max=1, help="Nucleus sampling probability (top_p).", rich_help_panel=SAMPLING)
+    float | None, typer.Option(min=0, max=1, help="Nucleus sampling probability (top_p).", rich_help_panel=ADVANCED)
 ]
 ExtraFields = Annotated[
-    str, typer.Option(help="Extra request fields, as a JSON object; null removes a field.", rich_help_panel=SAMPLING)
+    str, typer.Option(help="Extra request fields, as a JSON object; null removes a field.", rich_help_panel=ADVANCED)
 ]
 Concurrency = Annotated[
-    int, typer.Option(min=1, max=4096, help="Concurrent requests to the policy server.", rich_help_panel=SAMPLING)
+    int, typer.Option(min=1, max=4096, help="Concurrent requests to the policy server.", rich_help_panel=ADVANCED)
 ]
 StoreTokens = Annotated[
     bool,
     typer.Option(
         "--store-tokens",
         help="Store ids and log probabilities of single answers in the gateway too.",
-        rich_help_panel=SAMPLING,
+        rich_help_panel=ADVANCED,
     ),
 ]
 CheckTokens = Annotated[
@@ -78,7 +79,7 @@ CheckTokens = Annotated[
     typer.Option(
         "--check-tokens",
         help="Count where --tokenizer gives other ids for the text than the server told.",
-        rich_help_panel=SAMPLING,
+        rich_help_panel=ADVANCED,
     ),
 ]
 InputPrice = Annotated[

@@ -5,6 +5,7 @@ judge: it lets the real panels judge stand-ins for replies to the environment's 
 once, and counts the prompts that they would have sent with replies as long as somebody says, or as a run's are."""
 
 import asyncio
+import json
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -409,6 +410,7 @@ def set_run(
     no_max_lag: Annotated[bool, typer.Option("--no-max-lag", help="Remove the limit.")] = False,
     url: Url = "",
     api_key: ApiKey = "",
+    as_json: AsJson = False,
 ) -> None:
     """Make a run, or change what may change of one: its budget, --max-lag and --lag-policy.
 
@@ -420,7 +422,11 @@ def set_run(
         changes["max_lag"] = None
     with stop_on_errors(1):
         run = asyncio.run(_set_run(url or find_gateway_url(), api_key, name, changes))
-    print_json(run)
+    if as_json:
+        print_json(run)
+        return
+    values = run.model_dump(mode="json", include=set(options))
+    typer.echo(f"{run.name}: " + ", ".join(f"{key} {json.dumps(values[key])}" for key in options))
 
 
 async def _set_run(url: str, api_key: str, name: str, changes: Mapping[str, object]) -> Run:

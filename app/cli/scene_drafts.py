@@ -30,7 +30,7 @@ from app.envs.npc_arena.environment import PACKAGED_SCENES
 from app.inference.policies import ChatPolicy, SamplingParameters
 from app.inference.wire import Usage
 from app.settings import read_settings
-from app.terminal.consoles import errors, output_console, require_consent, stop_on_errors
+from app.terminal.consoles import AsJson, errors, output_console, print_outcome, require_consent, stop_on_errors
 from app.toolkit.templates import Template
 from app.toolkit.texts import escape_invisible
 from app.toolkit.thoughts import strip_thinking
@@ -88,6 +88,7 @@ def scenes(
         float | None, typer.Option(min=0, help="Price in US dollars per million completion tokens.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Ask the model without confirming the cost.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Count a character's scenes; let a model draft more (`--propose`), and approve drafts (`--approve`).
 
@@ -107,7 +108,7 @@ def scenes(
         if approve:
             _approve(character, sheet)
         if propose is None and not approve:
-            _print_counts(character, sheet)
+            _print_counts(character, sheet, as_json=as_json)
 
 
 def _propose(
@@ -272,11 +273,12 @@ def _serve(sheet: CharacterSheet, path: Path, approved: Sequence[Scene]) -> None
     _write(file, SceneSet(character=sheet.id, language=sheet.voice.language, scenes=(*before, *new)))
 
 
-def _print_counts(sheet: CharacterSheet, path: Path) -> None:
+def _print_counts(sheet: CharacterSheet, path: Path, *, as_json: bool) -> None:
     own = Counter(scene.split for scene in _list_own(sheet, path))
     stored = _read_drafts(sheet, path)
     drafts = len(stored.drafts) if stored else 0
-    typer.echo(f"{sheet.id}: {own['train']} scenes for training, {own['test']} for testing, {drafts} drafts")
+    words = f"{sheet.id}: {own['train']} scenes for training, {own['test']} for testing, {drafts} drafts"
+    print_outcome(words, as_json=as_json, sheet=sheet.id, train=own["train"], test=own["test"], drafts=drafts)
 
 
 def _list_own(sheet: CharacterSheet, path: Path) -> list[Scene]:

@@ -55,7 +55,7 @@ from app.store.migration import migrate as migrate_database
 from app.store.migration import require_servable
 from app.telemetry.logs import configure_logging
 from app.terminal.client import build_local_url, join_address
-from app.terminal.consoles import AsJson, errors, output_console, stop
+from app.terminal.consoles import AsJson, errors, output_console, print_outcome, stop
 from app.toolkit.templates import find_packaged_folder
 
 # The commands.
@@ -67,7 +67,7 @@ _READY_POLL_SECONDS: Final = 0.05
 
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = None,
     processes: Annotated[
         int | None, typer.Option(min=1, max=MOST_PROCESSES, help="Processes that serve; above 1 on PostgreSQL.")
     ] = None,
@@ -132,9 +132,9 @@ def migrate() -> None:
         stop(str(error))
 
 
-def version() -> None:
+def version(as_json: AsJson = False) -> None:
     """Print the version."""
-    typer.echo(VERSION)
+    print_outcome(VERSION, as_json=as_json, version=VERSION)
 
 
 def _read_settings() -> Settings:

@@ -66,7 +66,7 @@ from app.service.retrieval import DraftBuilder, PreviewOptions, PreviewResult, P
 from app.settings import Settings, read_settings
 from app.telemetry.metrics import NullObserver
 from app.terminal.completion import complete_character
-from app.terminal.consoles import AsJson, errors, format_figure, output_console, stop, stop_on_errors
+from app.terminal.consoles import AsJson, errors, format_figure, output_console, print_outcome, stop, stop_on_errors
 from app.toolkit.templates import find_packaged_folder
 from app.toolkit.texts import escape_invisible
 
@@ -365,6 +365,7 @@ def export_card(
     png: Annotated[Path | None, typer.Option(help="PNG image to embed the card in.")] = None,
     out: Annotated[Path | None, typer.Option(help="Output file; <id>.json or <id>.png by default.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a sheet as a character card, or a lorebook in its original format.
 
@@ -383,6 +384,12 @@ def export_card(
         _write_file(path, content, force)
     except (GatewayError, OSError) as error:
         stop(_describe_error(None, error))
+    if as_json:
+        whole = _holds_whole_sheet(card)
+        print_outcome(
+            "", as_json=True, file=str(path), kind=_describe_kind(card), bytes=len(content), holds_whole_sheet=whole
+        )
+        return
     _console.print(
         Text.assemble((f"{path}", "bold"), f": {_describe_kind(card)}, {len(content):,} bytes"), soft_wrap=True
     )

@@ -81,7 +81,8 @@ def explain_faults(
     found = [explain(item) for item in items]
     around = {fault.path[:depth] for fault in found for depth in range(len(fault.path))}
     faults = {(fault.path, fault.words): fault for fault in reversed(found) if not _repeats(fault, around)}
-    return tuple(sorted(reversed(faults.values()), key=lambda fault: fault.kind == "missing"))
+    has_unknown = any(fault.kind == "extra_forbidden" for fault in found)
+    return tuple(sorted(reversed(faults.values()), key=lambda fault: has_unknown and fault.kind == "missing"))
 
 
 def _repeats(fault: Fault, around: Collection[FieldPath]) -> bool:
@@ -110,7 +111,7 @@ def _explain(item: Mapping[str, Any], *, kind: object, noun: str, quotes: bool, 
     words = _find_words(error, item, context, place, quotes=quotes)
     if error == "extra_forbidden":
         known = context.get("known") or place.known
-        words = f"unknown {noun}{_name_known(str(location[-1]), known)}"
+        words = explain_unknown(str(location[-1]), known, noun)
         if not quotes:
             words, place = f"it has an unknown {noun}", _Place(place.path[:-1], ())
     elif words is None:
@@ -147,11 +148,11 @@ def _tidy(words: str) -> str:
     return make_printable(" ".join(words.split()), 600)
 
 
-def _name_known(name: str, known: Sequence[str]) -> str:
+def explain_unknown(name: str, known: Sequence[str], noun: str) -> str:
     near = suggest(name, known)
     if near or not known or len(known) > _MOST_CHOICES:
-        return near
-    return f"; known are {', '.join(f'`{one}`' for one in known)}"
+        return f"unknown {noun}{near}"
+    return f"unknown {noun}; known are {', '.join(f'`{one}`' for one in known)}"
 
 
 def quote(value: object) -> str:
@@ -183,6 +184,10 @@ _OF_A_KEY: Final = "[key]"
 """Pydantic's last step where the name of an entry is wrong."""
 
 
+_ALTERNATIVE: Final = re.compile(r"(constrained-)?(str|int|float|bool|dict|list|tuple)$|[a-z-]+\[|function-")
+"""A step that names one of several types which pydantic tried, and not a field."""
+
+
 @dataclass(frozen=True)
 class _Place:
     path: FieldPath
@@ -202,9 +207,11 @@ class _Place:
         steps = location[:-1] if is_key else location
         for number, step in enumerate(steps, 1):
             is_last = number == len(steps)
+            has_choice = sum(each is not NoneType for each in kinds) > 1
+            if has_choice and _ALTERNATIVE.match(str(step)):
+                continue
             below = [one for each in kinds for one in _step_into(each, step, into_key=is_key and is_last)]
-            is_alternative = not below and sum(each is not NoneType for each in kinds) > 1
-            if not is_alternative or (is_open and is_last):
+            if below or not has_choice or (is_open and is_last):
                 known = tuple(name for each in kinds for name in list_names(each))
                 path.append(step)
                 kinds = tuple(below)
@@ -497,8 +504,10 @@ def find_yaml_line(error: Exception) -> int | None:
 
 _YAML_WORDS: Final = (
     (r"mapping values are not allowed", "a text that holds ': ' must be in quotes, as in key: \"text: more text\""),
-    (r"\\t|'\t'", "indent with spaces, not with a tab"),
-    (r"cannot start any token", "a text must not start with this character unless it is in quotes"),
+    (
+        r"cannot start any token",
+        "a line must not begin with a tab, nor a text with this character unless it is in quotes",
+    ),
     (r"unexpected end of stream|quoted scalar", "a quote is not closed"),
     (r"',' or|flow (?:node|sequence|mapping)|node content", "a [ or { is not closed, or an entry in it is missing"),
     (r"expected ':'", "a key has no ': ' behind it"),

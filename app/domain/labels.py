@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, TypedDict
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -45,6 +45,14 @@ RolloutId = Annotated[str, Field(max_length=64)]
 Level = Annotated[WholeNumber, Field(ge=0, le=LEVELS_OF_LABELS - 1)]
 
 
+class LabellerFields(TypedDict):
+    """As `ByLabeller` has them."""
+
+    labeller: str
+    on_behalf_of: str
+    verified: bool
+
+
 @dataclass(frozen=True)
 class Labeller:
     """Who labels, and whom for. Two are the same person where all of it is."""
@@ -54,6 +62,10 @@ class Labeller:
     on_behalf_of: str = ""
     verified: bool = False
     """The name is the caller's own, and not one that anybody may give."""
+
+    @property
+    def fields(self) -> LabellerFields:
+        return {"labeller": self.name, "on_behalf_of": self.on_behalf_of, "verified": self.verified}
 
     def owns(self, made: "ByLabeller") -> bool:
         """Whoever shares a key or a tool owns what was made with it, for whomever."""

@@ -274,6 +274,11 @@ class ServerError:
         return next((number for number in numbers if 400 <= number < 600), None)
 
     @property
+    def may_pass(self) -> bool:
+        """Whether the same may be answered when it is asked again."""
+        return self.status is None or is_passing(self.status)
+
+    @property
     def lacks_money(self) -> bool:
         """No request is answered until somebody pays."""
         return bool(self.codes & _NO_MONEY_CODES) or _NO_MONEY_WORDS.search(self.message) is not None
@@ -287,6 +292,12 @@ class ServerError:
 
 
 NO_ERROR: Final = ServerError()
+_PASSING_STATUSES: Final = frozenset({408, 409, 425, 429})
+
+
+def is_passing(status: int) -> bool:
+    """Whether a status other than of success says nothing of the request itself."""
+    return status >= 500 or status in _PASSING_STATUSES or status < 400
 
 
 def parse_server_error(value: object) -> ServerError:

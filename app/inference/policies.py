@@ -26,10 +26,12 @@ from app.inference.connection import (
     OpenReply,
     ServerError,
     ServerReply,
+    is_passing,
     parse_server_error,
 )
 from app.inference.wire import (
     ASKED_BY,
+    BAD_CALL,
     ChatCompletion,
     Extension,
     SampledMessage,
@@ -37,6 +39,7 @@ from app.inference.wire import (
     find_error,
     holds_messages,
     iterate_events,
+    list_errors_of_choices,
     make_finite,
     measure_broken_choices,
     parse_completion,
@@ -252,7 +255,6 @@ _MOST_REFUSAL_CHARACTERS = 300
 """Characters of a server's error message that are passed on."""
 _LARGEST_SAMPLES: Final = 256 * 1024 * 1024
 """Bytes of one reply: many long completions with the ids and log probabilities of their tokens."""
-_RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
 _REFUSALS: dict[int, type[RequestRefused]] = {401: Unauthorized, 403: Unauthorized, 404: NotFound}
 
 
@@ -312,6 +314,23 @@ class ReplyTally:
         return f"{again:,} of {asked:,} replies broke off and were asked for again ({', '.join(shares)})"
 
 
+_CALL_TRIES: Final = 5
+"""So often a reply is asked for whose call of a function the server could not read. A model that writes such calls to
+this prompt whatever it draws is asked no more: its task is skipped."""
+
+
+class _BadCall(InvalidRequest):
+    pass
+
+
+def _judge_breaks(emptied: Sequence[SampledMessage], broken: Sequence[ServerError]) -> type[GatewayError]:
+    """Of choices that all broke off. What a filter took away it takes away again: the same is not asked for without
+    end. Beside it another break may pass."""
+    if any(error.may_pass for error in broken) or not all(is_due_to_prompt(one.finish_reason) for one in emptied):
+        return Unavailable
+    return _BadCall if any(BAD_CALL in error.codes for error in broken) else InvalidRequest
+
+
 @dataclass(frozen=True)
 class InferenceServer:
     """`line` limits concurrent requests, `timeout_seconds` each of them."""
@@ -332,7 +351,8 @@ class InferenceServer:
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), count: int = 1, seed: int | None = None
     ) -> ChatCompletion:
         """Returns at least one message, `count` where the server supports it and none broke off. Unavailable for errors
-        that may pass; RequestRefused, by status, for permanent ones, and where a filter left nothing of any reply."""
+        that may pass; RequestRefused, by status, for permanent ones, where a filter left nothing of any reply, and for
+        calls of functions that the server could not read, again and again."""
         body: dict[str, JsonValue] = {
             "model": self.model,
             "messages": [message.model_dump(mode="json") for message in messages],
@@ -346,6 +366,12 @@ class InferenceServer:
             body["n"] = count
         if seed is not None:
             body["seed"] = seed
+        for _ in range(_CALL_TRIES - 1):
+            with suppress(_BadCall):
+                return await self._ask_once(body)
+        return await self._ask_once(body)
+
+    async def _ask_once(self, body: Mapping[str, JsonValue]) -> ChatCompletion:
         async with self.line:
             reply = await self._await_reply(self.connection.post(body))
         if reply.status >= 300:
@@ -357,10 +383,12 @@ class InferenceServer:
         answer = await asyncio.to_thread(read_answer, body)
         for characters in measure_broken_choices(answer):
             self.tally.add(characters, is_broken=True)
+        broken = list_errors_of_choices(answer)
         answer = drop_broken_choices(answer)
         told = find_error(answer)
         if told is not None:
-            raise self._refuse(told.status, f"answers 200 with an error: {told.message or 'without a reason'}")
+            refusal = self._refuse(told.status, f"answers 200 with an error: {told.message or 'without a reason'}")
+            raise _BadCall(refusal.detail) if BAD_CALL in told.codes else refusal
         if isinstance(answer, dict) and answer.get("choices") == []:
             raise Unavailable(f"{self.base} answers 200 without a choice")
         try:
@@ -371,9 +399,7 @@ class InferenceServer:
             self.tally.add(len(one.message.content or ""), is_broken=one.broken_off)
         whole = tuple(one for one in completion.said if not one.broken_off)
         if not whole:
-            # What a filter took away it takes away again: the same is not asked for without end.
-            comes_again = all(is_due_to_prompt(one.finish_reason) for one in completion.said)
-            kind = InvalidRequest if comes_again else Unavailable
+            kind = _judge_breaks(completion.said, broken)
             raise kind(f"{self.base} broke off its reply ({completion.said[0].finish_reason})")
         return replace(completion, said=whole)
 
@@ -395,7 +421,7 @@ class InferenceServer:
         """`status` is None for an error without one, which may pass."""
         text = self.connection.endpoint.credentials.redact(said)
         words = f"{self.base} {' '.join(text.split())[:_MOST_REFUSAL_CHARACTERS]}"
-        if status is None or status >= 500 or status in _RETRYABLE_STATUSES or status < 400:
+        if status is None or is_passing(status):
             return Unavailable(words)
         return _REFUSALS.get(status, InvalidRequest)(words)
 

@@ -200,7 +200,9 @@ def _build_message(spoken: _ResponseMessage) -> Message:
 
 _BOM: Final = codecs.BOM_UTF8
 _UNPROCESSABLE: Final = 422
-"""The status of a reply that would break off again."""
+"""The status of a reply that may well break off again."""
+BAD_CALL: Final = "bad_call"
+"""The type of its error."""
 
 
 def read_json(body: bytes) -> object:
@@ -263,7 +265,8 @@ def _normalize_choice(choice: Mapping[str, object], slot: str) -> dict[str, obje
 
 
 def find_error(answer: object) -> ServerError | None:
-    """The error that an answer with status 200 tells, as a whole or of a choice; None where it tells none."""
+    """The error that an answer with status 200 tells, as a whole or of a choice; None where it tells none. Of several
+    choices one that may pass goes first."""
     choices = _list_choices(answer)
     # Beside a reply that ended it says nothing of that.
     ended = any(
@@ -271,7 +274,12 @@ def find_error(answer: object) -> ServerError | None:
     )
     if tells_error(answer) or (isinstance(answer, dict) and answer.get("error") and not ended):
         return parse_server_error(answer)
-    return next(filter(None, map(_find_error_of_choice, choices)), None)
+    told = list_errors_of_choices(answer)
+    return next((error for error in told if error.may_pass), told[0] if told else None)
+
+
+def list_errors_of_choices(answer: object) -> list[ServerError]:
+    return list(filter(None, map(_find_error_of_choice, _list_choices(answer))))
 
 
 def drop_broken_choices(answer: object) -> object:
@@ -305,7 +313,7 @@ def _find_error_of_choice(choice: object) -> ServerError | None:
     # Of an event of a stream it is not known here whether anything was said before.
     if not isinstance(reason, str) or not is_broken_off(reason, says_nothing=False):
         return None
-    status = {"code": _UNPROCESSABLE} if is_due_to_prompt(reason) else {}
+    status = {"code": _UNPROCESSABLE, "type": BAD_CALL} if is_due_to_prompt(reason) else {}
     return parse_server_error({"error": {"message": f"the reply broke off ({reason})", **status}})
 
 
@@ -510,9 +518,9 @@ class _StreamEnds:
 def _read_whole(body: bytes) -> dict[str, object]:
     value = read_json(body)
     first = value[0] if isinstance(value, list) and value else value
-    if isinstance(first, dict) and tells_error(first):
+    if isinstance(first, dict) and find_error(first) is not None:
         return first
-    whole = normalize_answer(first, "delta") if isinstance(first, dict) else {}
-    if not whole.get("choices"):
+    whole = normalize_answer(first, "message") if isinstance(first, dict) else {}
+    if not holds_messages(whole):
         raise NoReply("broken", "the server did not return a chat completion")
-    return whole
+    return normalize_answer(whole, "delta")

@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Final
 
 from app.domain.judging import Rubric
@@ -514,15 +515,22 @@ def _split_ranking(ranking: str) -> list[object]:
 
 
 def _order_places(ranking: Mapping[str, object]) -> object:
-    """Of `{"1": "A", "2": ["B", "C"]}`. Letters as names are left: their numbers may be points."""
+    """Of `{"1": "A", "2": ["B", "C"]}`, also where a tie takes as many places as it has names. Letters as names are
+    left: their numbers may be points."""
     places = {name: int(name) for name in ranking if name.isascii() and name.isdigit() and len(name) <= 3}
-    numbers = sorted(places.values())
-    # With gaps they are no places either.
-    if len(places) < len(ranking) or not numbers or numbers != [*range(numbers[0], numbers[0] + len(numbers))]:
+    ordered = sorted(places, key=places.__getitem__)
+    if len(places) < len(ranking) or not ordered or places[ordered[0]] > 1:
         return ranking
-    if numbers[0] > 1:
-        return ranking
-    return [ranking[name] for name in sorted(ranking, key=places.__getitem__)]
+    steps = [places[after] - places[before] for before, after in pairwise(ordered)]
+    taken = [_count_tied(ranking[name]) for name in ordered[:-1]]
+    # With other gaps they are no places either.
+    return [ranking[name] for name in ordered] if steps in ([1] * len(steps), taken) else ranking
+
+
+def _count_tied(tier: object) -> int:
+    if isinstance(tier, str):
+        return tier[:_MOST_RANKED].count("=") + 1
+    return len(tier) if isinstance(tier, list) else 1
 
 
 def _order_by_place(ranking: Sequence[Mapping[str, object]]) -> list[object]:

@@ -41,7 +41,16 @@ from app.service.requests import NextBatch, NextMixedBatch, ScoreRequest
 from app.service.runs import RunRegistry, bound_unknown_group
 from app.service.task_cache import DealtBatch, TaskCache
 from app.store.api_keys import ChangeKey, KeyStore, show_keys
-from app.store.budgets import HandOut, HandOutGrant, HandOutPart, JudgingDemand, JudgingRequest, QuotaStore, Reserved
+from app.store.budgets import (
+    HandOut,
+    HandOutGrant,
+    HandOutPart,
+    JudgingDemand,
+    JudgingGrant,
+    JudgingRequest,
+    QuotaStore,
+    Reserved,
+)
 from app.store.groups import GroupStore, IdempotencyKey
 from app.store.pending_groups import PendingGroupStore
 from app.store.tasks import TaskStore
@@ -451,11 +460,29 @@ class QuotaService:
         caller = current_caller.get()
         if caller is None or caller.quotas.is_open:
             return ScoringAdmission()
-        grant = await self._store.admit_judging(_build_request(caller, demands))
+        grant = await self._admit(caller, _build_request(caller, demands))
         if grant.request is not None:
             raise self._refuse(caller, grant.request)
+        try:
+            warnings = await self.warn()
+        except BaseException:
+            await self.give_back(grant.reserved.values())
+            raise
         refused = {name: self._refuse(caller, use) for name, use in grant.refused.items()}
-        return ScoringAdmission(refused, grant.reserved, await self.warn())
+        return ScoringAdmission(refused, grant.reserved, warnings)
+
+    async def _admit(self, caller: Caller, asked: JudgingRequest) -> JudgingGrant:
+        """Whoever is cancelled meanwhile keeps nothing: the store may have admitted it."""
+        admitting = asyncio.ensure_future(self._store.admit_judging(asked))
+        try:
+            return await asyncio.shield(admitting)
+        except asyncio.CancelledError:
+            admitting.add_done_callback(lambda done: self._undo(caller, done))
+            raise
+
+    def _undo(self, caller: Caller, admitted: asyncio.Future[JudgingGrant]) -> None:
+        if not admitted.cancelled() and admitted.exception() is None:
+            self._start_giving_back(caller, admitted.result().reserved.values())
 
     def build_request(self, demands: Sequence[JudgingDemand], *, counted: bool = True) -> JudgingRequest | None:
         """What `PendingGroupStore.assign_slot` admits; None where nothing is limited."""
@@ -493,7 +520,7 @@ class QuotaService:
         wanted = caller.quotas.widen(bound or NO_AMOUNT)
         demand = JudgingDemand(f"work_{secrets.token_hex(16)}", "", wanted, needs_room=True)
         demands = (demand,) if bound is not None and caller.quotas.limits_judging else ()
-        grant = await self._store.admit_judging(JudgingRequest(caller.name, caller.quotas, demands))
+        grant = await self._admit(caller, JudgingRequest(caller.name, caller.quotas, demands))
         if grant.exceeded is not None:
             raise self._refuse(caller, grant.exceeded)
         reserved = tuple(grant.reserved.values())

@@ -290,9 +290,11 @@ class GroupAssembler:
             slot = await self._task_cache.write_with_tasks(
                 [arrival.group.task_id], lambda: self._parts.assign_slot(arrival, self._rules.windows, asked)
             )
-        except BaseException:
+        except BaseException as error:
             if not arrival.names_group:
                 self._holders.dismiss(_build_sample_key(arrival))
+            if isinstance(error, NoRoom):
+                await self._begin(error.begun)
             raise
         if slot.holder:
             self._holders.hold(slot, _build_sample_key(arrival))
@@ -482,6 +484,7 @@ class SampleService:
         due = asyncio.get_running_loop().time() + wait_seconds
         note_work(sample.environment, sample.run)
         accepted, demands = await self._validate_sample(sample)
+        await self._quotas.warn()
         judged = await self._judge_alone(accepted) if sample.size == 1 else None
         arrival = sample.build_arrival(accepted.group, gather_seconds, judged)
         slot = await self._assign_slot(arrival, judged, self._quotas.build_request(demands))
@@ -511,11 +514,9 @@ class SampleService:
         self, arrival: Arrival, judged: GroupToStore | None, asked: JudgingRequest | None
     ) -> GroupSlot:
         try:
-            slot = await self._assembler.assign_slot(arrival, judged, asked)
+            return await self._assembler.assign_slot(arrival, judged, asked)
         except NoRoom as error:
             raise self._quotas.refuse(error.use) from error
-        await self._quotas.warn()
-        return slot
 
     async def _judge_alone(self, accepted: AcceptedGroup) -> GroupToStore | None:
         """Scores a completion that is judged alone and at once before it is stored: its place and its scored group are

@@ -188,11 +188,13 @@ class JudgingGrant:
 
 
 class NoRoom(Exception):
-    """A quota of the key has no room for a sample, which got no place then."""
+    """A quota of the key has no room for a sample, which got no place then. `begun`: the groups that its arrival closed
+    all the same, since their time was over."""
 
-    def __init__(self, use: QuotaUse) -> None:
+    def __init__(self, use: QuotaUse, begun: tuple[Group, ...] = ()) -> None:
         super().__init__(use.describe())
         self.use = use
+        self.begun = begun
 
 
 # The ledger: what each account has spent, and what is reserved on it.
@@ -867,15 +869,14 @@ class _JudgingAdmission:
         known = [(Amount(int(tokens), float(usd)), int(until)) for tokens, usd, until in self._select_held(name)]
         kept, ended = known[0] if known else (NO_AMOUNT, None)
         wanted = _expect_demand(self.connection, self.quotas, one.run, one.environment, one.bound)
-        wanted = kept + wanted.divide(one.size) if one.sample == "new" else kept.widen_to(wanted)
-        more = wanted.less(kept)
+        more = wanted.divide(one.size) if one.sample == "new" else kept.widen_to(wanted).less(kept)
         lease_id, left = self._find_unnamed_lease(one) if more != NO_AMOUNT else ("", NO_AMOUNT)
         moved = left.narrow_to(more)
         asks = more != moved or wanted == NO_AMOUNT
         if asks and (exceeded := self._find_exceeded(more.less(moved))) is not None:
             return exceeded
         until = self._end_after(ended)
-        _put_hold(self.connection, _build_hold(self.account, name, opened=wanted, until=until))
+        _put_hold(self.connection, _build_hold(self.account, name, opened=kept + more, until=until))
         if moved != NO_AMOUNT:
             rest = _build_hold(self.account, lease_id, leases=1, opened=left.less(moved), until=None)
             _put_hold(self.connection, rest)

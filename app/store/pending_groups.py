@@ -478,10 +478,15 @@ def _assign_slots(
     )
     slots = [assignments.assign(number, *item) for number, item in enumerate(items)]
     begun = assignments.write(connection, database)
-    return [
-        replace(slot, begun=tuple(begun.get(number, ()))) if isinstance(slot, GroupSlot) else slot
-        for number, slot in enumerate(slots)
-    ]
+    return [_add_begun(slot, tuple(begun.get(number, ()))) for number, slot in enumerate(slots)]
+
+
+def _add_begun(
+    slot: GroupSlot | InvalidRequest | NoRoom, begun: tuple[Group, ...]
+) -> GroupSlot | InvalidRequest | NoRoom:
+    if isinstance(slot, GroupSlot):
+        return replace(slot, begun=begun)
+    return NoRoom(slot.use, begun) if isinstance(slot, NoRoom) else slot
 
 
 def _create_group_id() -> str:

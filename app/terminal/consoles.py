@@ -226,10 +226,16 @@ def print_json(result: BaseModel) -> None:
     typer.echo(result.model_dump_json(indent=2))
 
 
+def print_outcome(words: str, *, as_json: bool, **values: JsonValue) -> None:
+    """A line for people, or the same as JSON."""
+    typer.echo(json.dumps(values, ensure_ascii=False, indent=2) if as_json else words)
+
+
 def describe_error(error: Exception) -> str:
     """What stops a command, in words."""
     if isinstance(error, GatewayError):
-        return error.detail if error.field is None else f"`{error.field}`: {error.detail}"
+        is_named = error.field is None or f"{error.field}: " in error.detail  # as in the words about a file
+        return error.detail if is_named else f"`{error.field}`: {error.detail}"
     if isinstance(error, OSError):
         return describe_os_error(error)
     if isinstance(error, yaml.YAMLError):

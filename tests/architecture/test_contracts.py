@@ -111,7 +111,10 @@ def is_store(module: str) -> bool:
 @pytest.mark.parametrize(
     ("contract", "apart"),
     [
-        ("In features, the web lives in routes and pages", {"routes", "pages", "author_pages", "wire", "feature", "contract"}),
+        (
+            "In features, the web lives in routes and pages",
+            {"routes", "pages", "author_pages", "wire", "feature", "contract"},
+        ),
         ("Commands live in the command line, and in the commands of features", {"commands"}),
     ],
 )

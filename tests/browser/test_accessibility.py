@@ -28,6 +28,8 @@ WHOLE = (
     "/view/compare",
     "/view/characters/hob_tarrant",
     "/view/worlds",
+    "/view/new-world",
+    "/view/talk",
     "/sign-in",
     "/view/x",
 )

@@ -33,7 +33,7 @@ def test_two_checkpoints_are_compared_on_one_scene(browser: Browser, gateways: G
     with browser.new_context(viewport={"width": 1280, "height": 800}) as context:
         page, watch = watched(context)
         page.goto(f"{gateway.url}/view/runs/{RUN}")
-        expect(page.get_by_role("img", name="Reward.")).to_be_visible()
+        expect(page.locator("#chart-reward").get_by_role("img")).to_be_visible()
         page.set_viewport_size({"width": 390, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.set_viewport_size({"width": 1280, "height": 800})

@@ -319,12 +319,12 @@ HERE: Final = re.compile(r"(?:/(?![/\\])[!-~]*|[#?][!-~]*|)\Z")
 """An address of this service, without anything that is written otherwise in addresses."""
 NOT_SHOWN: Final = {
     "GET /view/assets/{version}/{name}": "our own files",
-    "GET /view/runs": "names are letters, digits, - and _",
-    "GET /view/worlds": "so are those of worlds",
+    "GET /view/worlds": "names are letters, digits, - and _",
     "GET /view/new-world": "the form is empty",
     "GET /view/worlds/{world}/events/new": "so is that of an event",
     "GET /view/worlds/{world}/lorebooks/new": "so is that of a lorebook",
-    "POST /sign-out": "it leads to another page",
+    "GET /view/stats": "it leads to another page",
+    "POST /sign-out": "so does this",
 }
 UNSEEN: Final = {"atropos-wandb_group", "atropos-wandb_project", "policy-says"}
 """What no page shows."""
@@ -369,7 +369,7 @@ class Answered:
 def list_routes(filled: FilledStore) -> list[Any]:
     routes: list[Any] = list(filled.client.app.routes)  # type: ignore[attr-defined]
     modules = ((one, getattr(one, "endpoint", ask).__module__) for one in routes)
-    return [one for one, module in modules if module.startswith("app.http.viewer.") or module.endswith(".pages")]
+    return [one for one, module in modules if re.match(r"app\.(http\.viewer\.|.*pages$)", module)]
 
 
 def list_queries(dependant: Any) -> Iterator[str]:

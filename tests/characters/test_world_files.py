@@ -18,23 +18,7 @@ TABLE = read_table(__file__, "world_faults.yaml", tuple[tuple[str, str, str], ..
 
 REEDGATE = ROOT / "app/envs/npc_arena/worlds/reedgate.yaml"
 
-SHORT = """
-world: coast
-events:
-  - {id: rope, time: "1312-04-03T09:15Z", text: "The rope broke."}
-  - id: knot
-    time: "1312-04-03T09:15+02:00"
-    text: The knot held.
-    visibility: [hob]
-branches:
-  - world: again
-    at: "1312-04-03T09:00Z"
-    withdrawn: [knot]
-lorebooks:
-  people:
-    entries:
-      - {id: hob, keys: [hob], content: He rows.}
-"""
+SHORT = Path(__file__).with_name("short_world.yaml").read_text(encoding="utf-8")
 
 
 def test_a_file_and_what_it_says() -> None:

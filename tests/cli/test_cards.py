@@ -116,7 +116,7 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(content: Js
         True,
         True,
     ), shown.stderr
-    assert shown.stderr.splitlines()[1] == "missing[b].json: No such file or directory"
+    assert shown.stderr.splitlines()[1] == "missing[b].json: no such file or folder"
 
 
 @pytest.mark.parametrize(("arguments", "says"), TABLE)

@@ -54,12 +54,12 @@ def test_words_of_a_file_cannot_move_the_cursor_or_end_the_command(tmp_path: Pat
     asked: dict[str, JsonValue] = {"role": "user", "content": "Who?", "\x1b[2J\n": 1}
     pairs = write(tmp_path / "pairs.jsonl", [{"prompt": [asked], "chosen": "a", "rejected": "b"}])
     plain, told = (ended("labels", "import", str(pairs), "--dry-run", *more) for more in ((), ("--json",)))
-    key = "prompt.0.⟨U+001B⟩[2J{}: Extra inputs are not permitted"
+    reason = "`prompt[0].\\x1b[2J\\n`: unknown field"
     assert plain.stderr.splitlines() == [
-        f"{pairs}:1: left out: {key.format('⟨U+000A⟩')}",
+        f"{pairs}:1: left out: {reason}",
         "no choices in 1 files; 1 lines left out; nothing was stored",
     ]
-    assert json.loads(told.stdout)["left_out"][0]["reason"] == key.format("\n")
+    assert json.loads(told.stdout)["left_out"][0]["reason"] == reason
 
 
 def test_a_request_holds_few_choices_of_a_long_chat(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,4 +130,4 @@ def test_a_command_says_which_store_it_opens_and_that_it_is_new(tmp_path: Path) 
 def test_a_port_in_use_is_said_before_anything_is_migrated(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ran = CliRunner().invoke(cli, ["serve", "--port", str(taken.getsockname()[1])])
-    assert (ran.exit_code, "Address already in use" in ran.stderr, list(tmp_path.iterdir())) == (2, True, [])
+    assert (ran.exit_code, "the port is in use" in ran.stderr, list(tmp_path.iterdir())) == (2, True, [])

@@ -112,7 +112,7 @@ def test_a_reward_model_is_not_estimated_as_if_it_read_prompts(monkeypatch: pyte
 
 def test_a_run_is_made_and_what_may_change_of_it_is_changed(gateways: Gateways) -> None:
     def put(*options: str) -> tuple[int, dict[str, object]]:
-        ran = RUN.invoke(cli, ["runs", "set", "lagging", "--url", gateways.of().url, *options])
+        ran = RUN.invoke(cli, ["runs", "set", "lagging", "--url", gateways.of().url, "--json", *options])
         found = json.loads(ran.stdout) if ran.exit_code == 0 else {"said": ran.output}
         return ran.exit_code, {name: found.get(name) for name in ("seed", "max_lag", "lag_policy")}
 

@@ -75,10 +75,10 @@ def test_drafts_wait_in_a_file_and_are_not_served(sheet: Path) -> None:
     [
         ({**GOOD, "player": GOOD["player"].upper()}, "nearly the same"),
         ({**GOOD, "player": "Tell me, \u001b[2Jplease."}, "control characters"),
-        ({**GOOD, "turns": ["a"] * 4}, "turns: "),
-        ({**GOOD, "id": "../../etc/passwd"}, "id: "),
-        ({"player": "Hm?"}, "probe: Field required"),
-        ("a text", "Input should be"),
+        ({**GOOD, "turns": ["a"] * 4}, "`turns`: wanted is a list of at most 3 entries"),
+        ({**GOOD, "id": "../../etc/passwd"}, "it has an unknown field"),
+        ({"player": "Hm?"}, "`probe`: missing"),
+        ("a text", "wanted is an object"),
     ],
 )
 def test_what_cannot_be_used_is_left_out_and_counted(sheet: Path, proposed: Any, reason: str) -> None:

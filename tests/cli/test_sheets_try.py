@@ -115,5 +115,5 @@ def test_a_broken_sheet_is_named_once_down_to_its_field(tmp_path: Path) -> None:
     draft = tmp_path / "mine.yaml"
     draft.write_text(HOB.read_text(encoding="utf-8").replace("stance: good", "stance: fine"), encoding="utf-8")
     shown = tried(str(draft), "--line", "Hello.")
-    words = "draft.sheet.core.stance: Input should be 'good', 'ambivalent' or 'villain', in line 21"
+    words = '`draft.sheet.core.stance`: "fine" was given; wanted is `good`, `ambivalent` or `villain`, in line 21'
     assert (shown.exit_code, shown.stderr.partition(words)[0]) == (2, "")

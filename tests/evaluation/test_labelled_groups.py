@@ -8,6 +8,7 @@ import yaml
 
 from app.domain.errors import InvalidRequest
 from app.evaluation.labelled_groups import LabelledReply, parse_labelled_rows
+from tests.support.tables import read_table
 
 ROWS, PLAYED_ROWS = (
     yaml.load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
@@ -68,32 +69,10 @@ def test_a_line_of_role_play_becomes_a_scene_with_its_dialogue(given: dict[str, 
     assert (group.environment, group.id, group.replies, sheet[part], group.draft["scene"]) == wanted
 
 
-COMPARED = {"question": "q", "response_A": "a", "response_B": "b", "label": "A>B"}
-PLAYED = {"character_name": "Hob", "character_profile": "A smith.", "response_messages": "Aye.", "gold": 1}
+REFUSED = read_table(__file__, "refused_rows.yaml", tuple[tuple[list[dict[str, object]], str], ...])
 
 
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([], "there are no rows"),
-        ([{"question": "a"}], "these columns are of no known form (question)"),
-        ([{"chosen": "a", "rejected": "b"}], "row 1: give messages, prompt or draft"),
-        ([{"prompt": "p", "replies": [{"text": "a"}]}], "row 1, replies.0.label: missing"),
-        ([{"prompt": "p", "chosen": "a", "rejected": "a"}], "no row can be used: both sides are the same text"),
-        ([COMPARED, COMPARED | {"label": "A"}], 'row 2, label: "A" was given; wanted is `A>B` or `B>A`'),
-        ([COMPARED | {"response_B": ["b"]}], "row 1, response_B: a list of 1 was given; wanted is text"),
-        ([COMPARED | {"response_B": "a"}], "no row can be used: both sides are the same text"),
-        (
-            [PLAYED | {"response_messages": {"text": "Aye."}}],
-            "row 1, response_messages: ",
-        ),
-        (
-            [PLAYED | {"character_profile": ["smith"]}],
-            "row 1, character_profile: a list of 1 was given; wanted is text",
-        ),
-        ([PLAYED | {"dialogue": [{"speaker": "user"}]}], "row 1, dialogue.0.utterance: missing"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "words"), REFUSED)
 def test_rows_that_cannot_be_read_say_where(rows: list[dict[str, object]], words: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_labelled_rows(rows)

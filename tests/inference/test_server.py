@@ -95,11 +95,30 @@ EMPTIED = b'{"finish_reason": "content_filter", "message": {"content": ""}}'
 MALFORMED = b'{"finish_reason": "malformed_function_call", "message": {"content": ""}}'
 
 
-@pytest.mark.parametrize(("choice", "words"), [(EMPTIED, "content_filter"), (MALFORMED, "malformed_function_call")])
-def test_a_reply_that_would_break_off_again_is_not_asked_for_again(choice: bytes, words: str) -> None:
-    server = InferenceServer(ScriptedConnection(b'{"choices": [%s, %s]}' % (choice, choice)), "m")
-    with pytest.raises(InvalidRequest, match=words):
-        finish(server.ask([Message(role="user", content="Hello?")], count=2))
+ABORTED = b'{"finish_reason": "abort", "message": {"content": "A"}}'
+REFUSED = b'{"error": {"code": 400, "message": "No"}, "message": {"content": ""}}'
+
+
+@pytest.mark.parametrize(
+    ("choices", "kind", "asked"),
+    [
+        ((EMPTIED, EMPTIED), InvalidRequest, 1),
+        ((REFUSED, REFUSED), InvalidRequest, 1),
+        ((MALFORMED, MALFORMED), InvalidRequest, 5),
+        ((EMPTIED, MALFORMED), InvalidRequest, 5),
+        ((EMPTIED, ABORTED), Unavailable, 1),
+        ((REFUSED, ABORTED), Unavailable, 1),
+        ((MALFORMED, ABORTED), Unavailable, 1),
+    ],
+)
+def test_replies_that_broke_off_are_asked_for_again_where_one_of_them_may_end(
+    choices: tuple[bytes, bytes], kind: type[GatewayError], asked: int
+) -> None:
+    """A call that the server could not read a few times at once; Unavailable as long as the caller likes."""
+    connection = ScriptedConnection(b'{"choices": [%s]}' % b", ".join(choices))
+    with pytest.raises(GatewayError) as told:
+        finish(InferenceServer(connection, "m").ask([Message(role="user", content="Hello?")], count=2))
+    assert (isinstance(told.value, kind), len(connection.sent)) == (True, asked)
 
 
 @pytest.mark.parametrize("broken", [EMPTIED, MALFORMED, b'{"error": {"code": 502}, "message": {"content": "A"}}'])

@@ -13,6 +13,7 @@ from pydantic import JsonValue, ValidationError
 
 from app.domain.tasks import FunctionCall, Message, ToolCall
 from app.domain.values import Frozen
+from app.inference.connection import NoReply
 from app.inference.wire import (
     ChatCompletion,
     SampledMessage,
@@ -37,52 +38,28 @@ def body(choice: dict[str, JsonValue], **beside: JsonValue) -> bytes:
     return json.dumps({"choices": [{**said, **choice}], **beside}).encode()
 
 
-def named(*names: str) -> JsonValue:
-    return {"content": [{"token": name, "logprob": -0.5, "bytes": None, "top_logprobs": []} for name in names]}
+class Told(Frozen):
+    choice: dict[str, JsonValue]
+    beside: dict[str, JsonValue] = {}
+    said: dict[str, tuple[float, ...]] = {}
 
 
-TOLD = {
-    "vLLM": (
-        body({"token_ids": [7, 8], "logprobs": LOGPROBS}, prompt_token_ids=[1, 2]),
-        SampledMessage(HI, "stop", (1, 2), (7, 8), (-0.5, -0.25)),
-    ),
-    "vLLM that names tokens by their ids": (
-        body({"logprobs": named("token_id:7", "token_id:8")}, prompt_token_ids=[1]),
-        SampledMessage(HI, "stop", (1,), (7, 8), (-0.5, -0.5)),
-    ),
-    "SGLang": (
-        body({"token_ids": [7, 8], "prompt_token_ids": [1, 2], "logprobs": LOGPROBS}),
-        SampledMessage(HI, "stop", (1, 2), (7, 8), (-0.5, -0.25)),
-    ),
-    "older SGLang": (
-        body({"prompt_token_ids": [1], "meta_info": {"output_token_logprobs": [[-0.5, 7, "H"], [-0.25, 8, None]]}}),
-        SampledMessage(HI, "stop", (1,), (7, 8), (-0.5, -0.25)),
-    ),
-    "one that tells log probabilities alone": (body({"logprobs": LOGPROBS}), SampledMessage(HI, "stop")),
-    "one that tells nothing": (body({}), SampledMessage(HI, "stop")),
-    "a word that looks like an id is none": (
-        body({"logprobs": named("token_id:7", "token_id:x")}),
-        SampledMessage(HI, "stop"),
-    ),
-    "log probabilities that do not fit the ids": (
-        body({"token_ids": [7], "logprobs": LOGPROBS}, prompt_token_ids=[1]),
-        SampledMessage(HI, "stop", (1,), (7,)),
-    ),
-    "a log probability that is missing": (
-        body({"prompt_token_ids": [1], "meta_info": {"output_token_logprobs": [[None, 7, "H"]]}}),
-        SampledMessage(HI, "stop", (1,), (7,)),
-    ),
-    "nulls for what is not there": (
-        body({"logprobs": None, "token_ids": None, "meta_info": None}, prompt_token_ids=None, usage=None),
-        SampledMessage(HI, "stop"),
-    ),
-}
+class Tables(Frozen):
+    """The tables of wire.yaml, which says what each holds."""
+
+    told: dict[str, Told]
+    errors: tuple[tuple[bytes, tuple[int | None, str] | None], ...]
+    unreadable: tuple[JsonValue, ...]
 
 
-@pytest.mark.parametrize("server", TOLD)
+TABLES = read_table(__file__, "wire.yaml", Tables)
+
+
+@pytest.mark.parametrize("server", TABLES.told)
 def test_tokens_are_read(server: str) -> None:
-    sent, said = TOLD[server]
-    assert parse_completion(read_answer(sent)) == ChatCompletion((said,), Usage())
+    told = TABLES.told[server]
+    said = SampledMessage(HI, "stop", **told.said)  # type: ignore[arg-type]
+    assert parse_completion(read_answer(body(told.choice, **told.beside))) == ChatCompletion((said,), Usage())
 
 
 def test_infinite_log_probabilities_are_not_known() -> None:
@@ -142,16 +119,6 @@ def test_half_a_character_costs_itself_alone(sent: bytes, text: str) -> None:
     whole = b'{"choices": [{"message": {"content": %s}}]}' % sent
     streamed = b'data: {"choices": [{"delta": {"content": %s}, "finish_reason": "stop"}]}\n\n' % sent
     assert [parse_completion(read_answer(one)).said[0].message.content for one in (whole, streamed)] == [text, text]
-
-
-class Tables(Frozen):
-    """The tables of wire.yaml, which says what each holds."""
-
-    errors: tuple[tuple[bytes, tuple[int | None, str] | None], ...]
-    unreadable: tuple[JsonValue, ...]
-
-
-TABLES = read_table(__file__, "wire.yaml", Tables)
 
 
 @pytest.mark.parametrize(("sent", "told"), TABLES.errors)
@@ -266,6 +233,12 @@ def test_a_delta_that_cannot_be_read_is_passed_over() -> None:
         [{"delta": {}}],
         [{"delta": {"content": ""}, "finish_reason": "stop"}],
     ]
+
+
+@pytest.mark.parametrize("message", [b"5", b'{"content": 5}', b'{"content": [{"refusal": "No."}]}'])
+def test_a_whole_answer_that_cannot_be_read_is_no_empty_stream(message: bytes) -> None:
+    with pytest.raises(NoReply, match="did not return a chat completion"):
+        asyncio.run(take_events([b'{"choices": [{"message": %s, "finish_reason": "stop"}]}' % message]))
 
 
 def test_a_long_line_is_searched_once() -> None:

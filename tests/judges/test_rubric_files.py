@@ -11,24 +11,7 @@ from tests.support.tables import read_table
 
 TABLE = read_table(__file__, "rubric_faults.yaml", tuple[tuple[str, str, str], ...])
 
-SHIPPED = DEFAULT_RUBRIC.read_text(encoding="utf-8")
-SHORT = """\
-name: plain
-version: "1"
-instructions: Compare the replies.
-criteria:
-  - name: voice
-    weight: 0.5
-    description: Is it the voice of the sheet?
-    anchors: {0: never, 1: hardly, 2: partly, 3: mostly, 4: always}
-  - name: wit
-    weight: 0.5
-    requires: {criterion: voice, at_least: 0.5}
-    description: Is it funny?
-    anchors: {0: never, 1: hardly, 2: at times, 3: often, 4: at its best}
-defects:
-  - {code: knows, cap: 0.3, confirms: may_know_withheld, description: It knows too much.}
-"""
+SHORT = Path(__file__).with_name("short_rubric.yaml").read_text(encoding="utf-8")
 
 
 def test_the_shipped_rubric_is_the_same_when_it_is_given() -> None:

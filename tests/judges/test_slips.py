@@ -9,15 +9,17 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from app.domain.judging import Candidate, Defect, DefectRule, JudgeRequest, Probes, Verdict
+from app.judges.loose_answers import Names, mend_slips
 from app.judges.verdicts import JudgeAnswer, UnusableAnswer, parse_answer
 from tests.judges.scripted import build_rubric
 
-CASES: Mapping[str, Mapping[str, str]] = yaml.safe_load(
+CASES: Mapping[str, Mapping[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("slips.yaml").read_text(encoding="utf-8")
 )
 SCORES = {"in_character": {"A": 3, "B": 1}, "wit": {"A": 2, "B": 0}}
@@ -80,6 +82,12 @@ def test_a_verdict_that_a_candidate_planted_is_none_beside_a_slip(name: str) -> 
         f"{own} B says: </think> {planted}",
     ]
     assert [read(text) for text in quoted] == [(HONEST, (("A",), ("B",)))] * 3
+
+
+@pytest.mark.parametrize("name", CASES["places"])
+def test_places_are_read_where_ties_explain_their_gaps(name: str) -> None:
+    given, expected = CASES["places"][name]
+    assert mend_slips({"ranking": given}, Names("ABCDE", ()))["ranking"] == expected
 
 
 @pytest.mark.parametrize("name", CASES["doubts"])

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.judging import Candidate, Defect, DefectRule, JudgeRequest, Probes, Verdict
+from app.domain.values import Frozen
 from app.judges.verdicts import JudgeAnswer, UnusableAnswer, assign_letters, parse_answer
 from tests.judges.scripted import build_rubric
+from tests.support.tables import read_table
 
 TEXTS = {"A": "The ferry sank at the fair.\nNine “good” oxen drowned.", "B": "As you wish,  my lord."}
 REQUEST = JudgeRequest(
@@ -211,18 +213,17 @@ def noted(**more: object) -> Verdict:
     return usable(answer(entry("A", **more), entry("B"))).verdicts[0]
 
 
-@pytest.mark.parametrize(
-    "quote",
-    [
-        "The ferry sank",
-        "the FERRY sank",
-        "at the fair. Nine",
-        'Nine "good" oxen',
-        '"The ferry sank"',
-        "…oxen drowned.",
-        "The ferry sank...",
-    ],
-)
+class Tables(Frozen):
+    """The tables of verdicts.yaml, which says what each holds."""
+
+    quotes: tuple[str, ...]
+    defects: tuple[tuple[object, tuple[Defect, ...]], ...]
+
+
+TABLES = read_table(__file__, "verdicts.yaml", Tables)
+
+
+@pytest.mark.parametrize("quote", TABLES.quotes)
 def test_quotes_that_occur_are_kept(quote: str) -> None:
     kept = noted(evidence=[quote], defects=[{"code": "leak", "quote": quote}])
     assert (kept.evidence, kept.defects, kept.note) == ((quote,), (Defect(code="leak", quote=quote),), "")
@@ -244,19 +245,7 @@ def test_two_letters_of_a_wide_script_prove_something(quote: str, kept: bool) ->
     assert found.verdicts[0].defects == ((Defect(code="leak", quote=quote),) if kept else ())
 
 
-@pytest.mark.parametrize(
-    ("listed", "kept"),
-    [
-        ([{"code": "gap", "quote": ""}], (Defect(code="gap"),)),
-        ([{"code": "gap"}, "gap", {"code": "gap", "quote": " "}], (Defect(code="gap"),)),
-        ([{"code": "dull", "quote": ""}, {"code": "dull"}, "dull"], ()),
-        ([{"code": "leak", "quote": "sank"}, {"code": "gap"}], (Defect(code="leak", quote="sank"), Defect(code="gap"))),
-        ([{"code": "ugly", "quote": "sank"}], ()),
-        ([{"code": 3}, 3, None, {"code": "leak", "quote": 3}], ()),
-        ("leak", ()),
-        (None, ()),
-    ],
-)
+@pytest.mark.parametrize(("listed", "kept"), TABLES.defects)
 def test_defects_are_the_rubrics(listed: object, kept: tuple[Defect, ...]) -> None:
     assert noted(defects=listed).defects == kept
 

@@ -10,7 +10,7 @@ import pytest
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.access import Caller, work_for
-from app.domain.budgets import KeyQuotas
+from app.domain.budgets import Amount, KeyQuotas
 from app.domain.errors import Conflict, GatewayError
 from app.domain.groups import GroupFilter
 from app.domain.parts import Arrival, GroupSlot, RetryWindows
@@ -290,3 +290,21 @@ async def test_a_request_that_a_strict_run_refuses_is_not_admitted(sqlite_url: s
     async with training(sqlite_url, World(judge="other")) as trainer:
         counted += [await score(trainer, "0"), await score(trainer, "1")]
     assert counted == [1, 1, 2]
+
+
+async def test_who_leaves_while_room_is_reserved_keeps_none(trainer: Trainer) -> None:
+    quotas = trainer.gateway.quotas
+    ada = Caller("ada", frozenset(), quotas=KeyQuotas(requests_per_day=9, judge_usd_per_day=5.0))
+
+    async def work() -> None:
+        with work_for(ada):
+            async with quotas.hold_judging(Amount(1, 1.0)):
+                await asyncio.Event().wait()
+
+    asking = asyncio.ensure_future(work())
+    await asyncio.sleep(0)
+    asking.cancel()
+    async with asyncio.timeout(20):
+        while (usage := await quotas.load_usage(ada)).requests == 0 or usage.held_usd:  # noqa: ASYNC110  # it wakes nobody
+            await asyncio.sleep(0.01)
+    assert (asking.cancelled(), usage.requests, usage.held_usd) == (True, 1, 0.0)

@@ -333,6 +333,20 @@ async def test_a_sample_reserves_its_share_with_its_place_and_nothing_when_it_co
     )
 
 
+async def test_a_sample_without_room_closes_a_group_whose_time_is_over_all_the_same(
+    store: Store, clock: MovableClock
+) -> None:
+    await store.tasks.put([record(0)])
+    first = await store.parts.assign_slot(sample("a", seconds=1), RetryWindows())
+    clock.forward(2)
+    asked = demand(KeyQuotas(judge_usd_per_day=0.1, hard=True), JudgingDemand("", "gsm8k", BOUND, size=2))
+    with pytest.raises(NoRoom) as refused:
+        await store.parts.assign_slot(sample("b"), RetryWindows(), asked)
+    assert [(one.group_id, len(one.rollouts), one.outcome) for one in refused.value.begun] == [
+        (first.group_id, 1, "pending")
+    ]
+
+
 async def test_pieces_after_their_group_closed_need_room_under_a_hard_quota(store: Store) -> None:
     await store.tasks.put([record(index) for index in range(4)])
     await store.groups.add([group("closed", sender="ada")])

@@ -9,40 +9,25 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import yaml
 
+from app.domain.values import Frozen
 from app.sandbox.confinement import CHECKED, FOREIGN, look_up_numbers
 from tests.architecture.test_house import ROOT
 from tests.support.jailed import Jails
+from tests.support.tables import read_table
 
-_DEEDS: Final[dict[str, dict[str, str]]] = yaml.load(
-    Path(__file__).with_name("break_outs.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
-)
-FILES: Final = _DEEDS["files"]
-ATTEMPTS: Final = {name: deed for deeds in _DEEDS.values() for name, deed in deeds.items()}
+
+class _Tables(Frozen):
+    deeds: dict[str, dict[str, str]]
+    program: str
+
+
+_TABLES: Final = read_table(__file__, "break_outs.yaml", _Tables)
+PROGRAM: Final = _TABLES.program
+FILES: Final = _TABLES.deeds["files"]
+ATTEMPTS: Final = {name: deed for deeds in _TABLES.deeds.values() for name, deed in deeds.items()}
 
 NUMBERS: Final = look_up_numbers(FOREIGN + CHECKED)
-
-PROGRAM: Final = """
-import ctypes, os, socket, sys
-from pathlib import Path
-
-def refused(): raise PermissionError
-def exists(number):
-    try: return os.fstat(number)
-    except OSError: return None
-def called(number, *arguments):
-    libc = ctypes.CDLL(None, use_errno=True)
-    result = libc.syscall(ctypes.c_long(number), *arguments)
-    return result if result >= 0 else refused()
-
-def f(deed, given):
-    try:
-        eval(deed, globals() | {"given": given})
-    except (OSError, RuntimeError, ImportError, ValueError):
-        return "refused"
-    return "done"
-"""
 
 STOPPED_BY_LESS: Final = {
     *("a new root", "bpf", "descriptors", "higher limits", "io_uring", "kernel keys", "link out", "namespaces"),

@@ -31,7 +31,7 @@ def test_the_generic_client_plays(gateway: Served, tmp_path: Path) -> None:
             },
             "refused": [
                 "Server error: there is no episode: reset first (code: EXECUTION_ERROR)",
-                "Server error: sed: Extra inputs are not permitted (code: VALIDATION_ERROR)",
+                "Server error: `sed`: unknown field; did you mean 'seed'? (code: VALIDATION_ERROR)",
                 "float",
             ],
             "continued": 0.875,

@@ -25,6 +25,7 @@ from pydantic import JsonValue
 from app.characters.archives import DamagedArchive, ZipReader
 from app.characters.cards.formats import parse_card
 from app.domain.errors import GatewayError, InvalidRequest, TooLarge
+from app.domain.faults import explain_json_error
 from app.domain.values import MAX_JSON_DEPTH, is_encodable
 
 # JSON as people and tools write it: what is no JSON is read where it can mean one thing only
@@ -94,7 +95,7 @@ def _parse_json(content: bytes, name: str) -> tuple[JsonValue, tuple[str, ...]]:
     try:
         value = _load_any(text, mender)
     except json.JSONDecodeError as error:
-        raise InvalidRequest(f"{name}: not JSON: {error.msg} in line {error.lineno}") from None
+        raise InvalidRequest(f"{name}: not JSON: {explain_json_error(error)}") from None
     except RecursionError:
         raise InvalidRequest(f"{name}: nested deeper than {MAX_JSON_DEPTH} levels") from None
     return mender.mend(value), tuple(mender.said)
@@ -145,7 +146,7 @@ _SPACE: Final = " \t\r\n\0\ufeff"
 _JSON5: Final = re.compile(
     r"""(?P<double>"(?:[^"\\]++|\\.)*+"?)|(?P<single>'(?:[^'\\]++|\\.)*+'?)|(?P<comment>//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?)"""
     r"""|(?P<comma>,)(?=(?:\s++|//[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/)*+[\]}])"""
-    r"""|(?P<number>[+-]?\.?[0-9][\w.]*+(?:(?<=[eE])[+-][0-9]++)?)|(?P<word>[A-Za-z_$][\w$]*+)""",
+    r"""|(?P<number>[+-]?\.?[0-9][\w.]*+(?:(?<=[eE])[+-][0-9]++)?)|(?P<sign>[+-](?=Infinity|NaN))|(?P<word>(?:[^\W\d]|\$)[\w$]*+)""",
     re.DOTALL,
 )
 _WORDS: Final = {
@@ -162,26 +163,47 @@ def _rewrite_json5(text: str) -> str:
 
 def _rewrite_token(token: re.Match[str]) -> str:
     match token.lastgroup:
-        case "single":
-            inner = token[0][1:].removesuffix("'").replace("\\'", "'")
-            quoted = re.sub(r'(\\.)|"', lambda one: one[1] or '\\"', inner, flags=re.DOTALL)
-            return f'"{_HEX_ESCAPE.sub(_rewrite_escape, quoted)}"'
+        case "single" | "double":
+            return _rewrite_text(token[0])
+        case "sign":
+            is_negative = token[0] == "-" and token.string.startswith("Infinity", token.end())
+            return "-" if is_negative else ""
         case "number":
             return _rewrite_number(token[0])
         case "comment" | "comma":
             return " "
-        case "word":
-            return _WORDS.get(token[0], f'"{token[0]}"')
         case _:
-            return _HEX_ESCAPE.sub(_rewrite_escape, token[0])
+            return _WORDS.get(token[0], f'"{token[0]}"')
 
 
-_HEX_ESCAPE: Final = re.compile(r"\\x([0-9a-fA-F]{2})|\\.", re.DOTALL)
-_HEX_NUMBER: Final = re.compile(r"(-?)0[xX]([0-9a-fA-F]{1,16})")
+_ESCAPE: Final = re.compile(r'\\(?:x([0-9a-fA-F]{2})|(\r\n|.))|"', re.DOTALL)
+_SAME_ESCAPES: Final = frozenset('"\\/bfnrtu')
+"""That JSON has too."""
+_OWN_ESCAPES: Final = {"v": "\\u000b", "0": "\\u0000"}
+_CONTINUATIONS: Final = frozenset(("\n", "\r\n", "\r", "\u2028", "\u2029"))
+
+
+def _rewrite_text(quoted: str) -> str:
+    """In double quotes, with escapes as JSON has them. A backslash at the end of a line goes with that. What is not
+    closed is left as it is."""
+    inner = quoted[1:-1]
+    slashes = len(inner) - len(inner.rstrip("\\"))
+    is_closed = len(quoted) > 1 and quoted[-1] == quoted[0] and slashes % 2 == 0
+    return f'"{_ESCAPE.sub(_rewrite_escape, inner)}"' if is_closed else quoted
 
 
 def _rewrite_escape(escape: re.Match[str]) -> str:
-    return f"\\u00{escape[1]}" if escape[1] else escape[0]
+    code, sign = escape[1], escape[2]
+    if code is not None:
+        return f"\\u00{code}"
+    if sign is None:
+        return '\\"'
+    if sign in _SAME_ESCAPES:
+        return escape[0]
+    return "" if sign in _CONTINUATIONS else _OWN_ESCAPES.get(sign, sign)
+
+
+_HEX_NUMBER: Final = re.compile(r"(-?)0[xX]([0-9a-fA-F]{1,16})")
 
 
 def _rewrite_number(number: str) -> str:

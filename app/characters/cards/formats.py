@@ -199,12 +199,16 @@ _DIALECTS: Final = (
 
 _SHARED_TEXTS: Final = ("description", "scenario", "personality")
 """Names that other tools use too."""
+_OWN_TEXTS: Final = frozenset(_TEXTS).difference(_SHARED_TEXTS)
 
 
 def _find_dialect(value: Object, *, declared: bool = False) -> _Dialect | None:
-    """A document that has the texts of a card is one, whatever else it has; for one that is declared, any will do."""
+    """A document that has the texts of a card is one, whatever else it has; for one that is declared, any will do. One
+    that has all names of another tool and none of a card's own is that tool's, also where these fields are empty."""
     own = any(value.get(name) for name in _TEXTS if declared or name not in _SHARED_TEXTS)
     found = next((one for one in _DIALECTS if any(map(value.get, one.marks))), None)
+    if found is None and not declared and value.keys().isdisjoint(_OWN_TEXTS):
+        found = next((one for one in _DIALECTS if len(one.marks) > 1 and one.marks <= value.keys()), None)
     named = found is not None and any(isinstance(value.get(name), str) for name in ("name", found.names["name"]))
     return found if named and not own else None
 

@@ -29,7 +29,7 @@ from app.ports.environment import Datasets, Environment
 from app.service.catalogue import Catalogue
 from app.settings import Settings, read_settings
 from app.terminal.completion import complete_environment
-from app.terminal.consoles import AsJson, format_figure, output_console, show_bars, stop, stop_on_errors
+from app.terminal.consoles import AsJson, format_figure, output_console, print_outcome, show_bars, stop, stop_on_errors
 from app.toolkit.conformance.attempts import ALL_TASKS
 from app.toolkit.conformance.checks import CHECKS, Check
 from app.toolkit.conformance.subject import (
@@ -108,6 +108,7 @@ def new(
     judged: Annotated[
         bool, typer.Option("--judged", help="Create an environment scored by judges against a rubric.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Create a small working environment to build on.
 
@@ -117,9 +118,8 @@ def new(
         made = write_environment(
             ScaffoldRequest(name=name, folder=path, package=package, judged=judged), taken=discover_environments()
         )
-    for file in made.files:
-        _console.print(f"wrote {file}", highlight=False, markup=False, soft_wrap=True)
-    _console.print(made.next_steps, highlight=False, markup=False, soft_wrap=True)
+    words = "\n".join([*(f"wrote {file}" for file in made.files), made.next_steps])
+    print_outcome(words, as_json=as_json, files=[str(file) for file in made.files], next_steps=made.next_steps)
 
 
 def _run_checks(what: FoundEnvironment, settings: Settings, depth: CheckDepth, *, quiet: bool) -> ConformanceReport:

@@ -19,7 +19,6 @@ from app.cli.evaluate.session import EvaluationSession, TokenOptions
 from app.cli.policies import (
     CONNECTIONS,
     COST_AND_CHECKS,
-    SAMPLING,
     TASKS,
     CheckTokens,
     Concurrency,
@@ -46,9 +45,11 @@ from app.evaluation.comparison import Comparison, Difference, compare_evaluation
 from app.evaluation.report import EvaluationReport, MeanEstimate
 from app.inference.policies import SamplingParameters
 from app.inference.tokens import LocalTokenizer
+from app.terminal import ADVANCED
 from app.terminal.client import find_gateway_url, read_policy_key
 from app.terminal.completion import complete_environment, complete_run
 from app.terminal.consoles import (
+    AsJson,
     confirm_cost,
     errors,
     format_figure,
@@ -56,6 +57,7 @@ from app.terminal.consoles import (
     output_console,
     parse_object,
     parse_params,
+    print_json,
     stop_on_errors,
 )
 from app.toolkit.texts import escape_invisible, format_p_value
@@ -85,10 +87,6 @@ def evaluate(
         str, typer.Option(help="Run name to store results under.", rich_help_panel=TASKS, autocompletion=complete_run)
     ] = "evaluation",
     step: PolicyStep = None,
-    seed: Annotated[
-        int,
-        typer.Option(min=0, max=2**53 - 1, help="Seed for task order, sampling and bootstrap.", rich_help_panel=TASKS),
-    ] = 0,
     pass_at: Annotated[
         float, typer.Option(min=0, max=1, help="Minimum reward that counts as a pass.", rich_help_panel=TASKS)
     ] = 1.0,
@@ -99,19 +97,25 @@ def evaluate(
     ] = None,
     max_tokens: MaxTokens = 1_024,
     temperature: Temperature = 1.0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            min=0, max=2**53 - 1, help="Seed for task order, sampling and bootstrap.", rich_help_panel=ADVANCED
+        ),
+    ] = 0,
     top_p: TopP = None,
     extra: ExtraFields = "{}",
     concurrency: Concurrency = 32,
     patience: Annotated[
-        float, typer.Option(min=0, help="Seconds to keep retrying a failing server.", rich_help_panel=SAMPLING)
+        float, typer.Option(min=0, help="Seconds to keep retrying a failing server.", rich_help_panel=ADVANCED)
     ] = 600.0,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="tokenizer.json file for the token estimate.", rich_help_panel=COST_AND_CHECKS)
+        Path | None, typer.Option(help="tokenizer.json file for the token estimate.", rich_help_panel=ADVANCED)
     ] = None,
     keep_tokens: Annotated[
         bool,
         typer.Option(
-            "--keep-tokens", help="Write the server's token ids of each turn to tokens.jsonl.", rich_help_panel=SAMPLING
+            "--keep-tokens", help="Write the server's token ids of each turn to tokens.jsonl.", rich_help_panel=ADVANCED
         ),
     ] = False,
     store_tokens: StoreTokens = False,
@@ -136,6 +140,7 @@ def evaluate(
     ] = None,
     api_key: GatewayKey = "",
     api_key_env: PolicyKeyVariable = None,
+    as_json: AsJson = False,
 ) -> None:
     """Evaluate a model on the tasks of a held-out split and write a report.
 
@@ -176,11 +181,15 @@ def evaluate(
         before = None if against is None else read_evaluation(against)
         outcome = asyncio.run(session.dry_run() if dry_run else session.run())
         if outcome.report is not None:
-            _console.print(build_summary(outcome.report))
+            if as_json:
+                print_json(outcome.report)
+            else:
+                _console.print(build_summary(outcome.report))
             if before is not None and not outcome.stopped:
                 document = compare_evaluations(before, read_evaluation(folder))
                 write_document(folder / f"{COMPARISON}.html", folder / f"{COMPARISON}.json", document)
-                _console.print(_build_comparison_summary(document))
+                if not as_json:
+                    _console.print(_build_comparison_summary(document))
     if tell_outcome(outcome, folder / f"{REPORT}.html"):
         _require_mean(outcome.report, fail_under)
 
@@ -189,13 +198,16 @@ def compare(
     before: Annotated[Path, typer.Argument(help="Folder of the first evaluation.")],
     after: Annotated[Path, typer.Argument(help="Folder of the second evaluation.")],
     html: Annotated[Path | None, typer.Option(help="HTML file to write.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file to write.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare two evaluations task by task and test the differences for significance."""
     with stop_on_errors():
         document = compare_evaluations(read_evaluation(before), read_evaluation(after))
-        write_document(html, json_file, document)
-    _console.print(_build_comparison_summary(document))
+        write_document(html, None, document)
+    if as_json:
+        print_json(document)
+    else:
+        _console.print(_build_comparison_summary(document))
 
 
 def _require_mean(report: EvaluationReport | None, fail_under: float | None) -> None:

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import httpx
 import typer
+from pydantic import JsonValue
 
 from app.cli.campaigns import check_run_name
 from app.cli.policies import (
     CONNECTIONS,
-    SAMPLING,
     TASKS,
     CheckTokens,
     Concurrency,
@@ -35,9 +35,10 @@ from app.cli.process.session import ProcessSession, TrainerEndpoints
 from app.domain.values import Split
 from app.inference.policies import SamplingParameters
 from app.inference.tokens import LocalTokenizer
+from app.terminal import ADVANCED
 from app.terminal.client import find_gateway_url, read_policy_key
 from app.terminal.completion import complete_environment, complete_run
-from app.terminal.consoles import errors, stop_on_errors, stop_to_resume
+from app.terminal.consoles import AsJson, errors, print_outcome, stop_on_errors, stop_to_resume
 
 
 def process(
@@ -78,49 +79,48 @@ def process(
     run: Annotated[
         str, typer.Option(help="Run name to lease tasks under.", rich_help_panel=TASKS, autocompletion=complete_run)
     ] = "process",
-    cursor: Annotated[
-        int | None, typer.Option(min=0, help="Start index for taking tasks without leases.", rich_help_panel=TASKS)
-    ] = None,
     group_size: Annotated[int, typer.Option(min=1, max=256, help="Completions per task.", rich_help_panel=TASKS)] = 8,
-    batch_size: Annotated[
-        int, typer.Option(min=1, max=1024, help="Tasks per gateway request.", rich_help_panel=TASKS)
-    ] = 16,
+    max_tokens: MaxTokens = 1_024,
+    temperature: Temperature = 1.0,
     concurrency: Concurrency = 32,
+    lease_seconds: Annotated[
+        float, typer.Option(min=1, max=86_400, help="Lease duration of a task, in seconds.", rich_help_panel=ADVANCED)
+    ] = 600.0,
     patience: Annotated[
         float | None,
         typer.Option(
             min=0,
             show_default="for ever",
             help="Seconds to keep retrying a policy server or gateway that is down or busy.",
-            rich_help_panel=SAMPLING,
+            rich_help_panel=ADVANCED,
         ),
     ] = None,
-    lease_seconds: Annotated[
-        float, typer.Option(min=1, max=86_400, help="Lease duration of a task, in seconds.", rich_help_panel=TASKS)
-    ] = 600.0,
-    max_tokens: MaxTokens = 1_024,
-    temperature: Temperature = 1.0,
+    batch_size: Annotated[
+        int, typer.Option(min=1, max=1024, help="Tasks per gateway request.", rich_help_panel=ADVANCED)
+    ] = 16,
+    cursor: Annotated[
+        int | None, typer.Option(min=0, help="Start index for taking tasks without leases.", rich_help_panel=ADVANCED)
+    ] = None,
     top_p: TopP = None,
     step: PolicyStep = None,
     tokenizer: Annotated[
         Path | None,
-        typer.Option(help="tokenizer.json file for servers that return no token ids.", rich_help_panel=SAMPLING),
+        typer.Option(help="tokenizer.json file for servers that return no token ids.", rich_help_panel=ADVANCED),
     ] = None,
     check_tokens: CheckTokens = False,
     store_tokens: StoreTokens = False,
     batches_ahead: Annotated[
         int,
-        typer.Option(
-            min=1, help="Pause when this many batches are queued at the trainer.", rich_help_panel=CONNECTIONS
-        ),
+        typer.Option(min=1, help="Pause when this many batches are queued at the trainer.", rich_help_panel=ADVANCED),
     ] = 3,
     weight: Annotated[
-        float, typer.Option(min=0, help="Weight among the trainer's environments.", rich_help_panel=CONNECTIONS)
+        float, typer.Option(min=0, help="Weight among the trainer's environments.", rich_help_panel=ADVANCED)
     ] = 1.0,
     input_price: InputPrice = None,
     output_price: OutputPrice = None,
     api_key: GatewayKey = "",
     api_key_env: PolicyKeyVariable = None,
+    as_json: AsJson = False,
 ) -> None:
     """Sample and score completions for a trainer, and write the groups to a file or an Atropos trainer.
 
@@ -168,5 +168,10 @@ def process(
         )
         with open_journal(output.with_name(f"{output.name}.journal"), setup) as journal:
             ended = asyncio.run(session.run(journal))
+            ledger = journal.ledger
+        if as_json:
+            left_out: dict[str, JsonValue] = dict(ledger.left_out)
+            counts: dict[str, JsonValue] = {"written": ledger.written_count, "left_out": left_out}
+            print_outcome("", as_json=True, out=str(output), **counts, running=len(ledger.open))
     if not ended:
         stop_to_resume()

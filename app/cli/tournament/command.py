@@ -28,11 +28,13 @@ from app.evaluation.duels import PairRow, StandingRow, TournamentReport
 from app.terminal.client import find_gateway_url, open_gateway
 from app.terminal.completion import complete_environment, complete_judge, complete_run
 from app.terminal.consoles import (
+    AsJson,
     confirm_cost,
     errors,
     format_figure,
     format_interval,
     output_console,
+    print_json,
     stop_on_errors,
 )
 from app.toolkit.texts import escape_invisible
@@ -85,6 +87,7 @@ def tournament(
     ] = 600.0,
     url: GatewayUrl = "",
     api_key: GatewayKey = "",
+    as_json: AsJson = False,
 ) -> None:
     """Let a judge compare checkpoints' replies in pairs, and report the strength of each, also by character.
 
@@ -112,7 +115,9 @@ def tournament(
             go_on=partial(confirm_cost, yes=yes),
         )
         outcome = asyncio.run(_hold(session, url, api_key, dry_run=dry_run))
-        if outcome.report is not None:
+        if outcome.report is not None and as_json:
+            print_json(outcome.report)
+        elif outcome.report is not None:
             output_console().print(build_tournament_summary(outcome.report))
     tell_outcome(outcome, folder / f"{REPORT}.html")
 

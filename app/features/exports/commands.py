@@ -36,6 +36,7 @@ from app.features.exports.model import (
 from app.features.exports.routes import NEWEST_GROUP
 from app.features.exports.rows import JSON_LINES_ONLY, PROMPT_ROW_TYPES, PromptRow, Trainer, build_prompt_row
 from app.features.exports.service import RowEncoder, build_encoder
+from app.terminal import ADVANCED
 from app.terminal.client import GatewayClient, build_gateway_headers, describe_refusal, find_gateway_url, open_gateway
 from app.terminal.completion import complete_environment, complete_judge, complete_run
 from app.terminal.consoles import (
@@ -66,43 +67,82 @@ def export(
     shape: Annotated[ExportShape, typer.Option(help="Row format.")] = "rollouts",
     env: Annotated[str | None, typer.Option(help="Only this environment.", autocompletion=complete_environment)] = None,
     run: Annotated[str | None, typer.Option(help="Only this run.", autocompletion=complete_run)] = None,
-    label: Annotated[str | None, typer.Option(help="Only tasks with this label, such as a character's id.")] = None,
-    scene: Annotated[str | None, typer.Option(help="Only tasks of this scene, by its id.")] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Only tasks with this label, such as a character's id.", rich_help_panel=ADVANCED)
+    ] = None,
+    scene: Annotated[
+        str | None, typer.Option(help="Only tasks of this scene, by its id.", rich_help_panel=ADVANCED)
+    ] = None,
     judge: Annotated[
-        str | None, typer.Option(help="Only completions scored by this judge.", autocompletion=complete_judge)
+        str | None,
+        typer.Option(
+            help="Only completions scored by this judge.", autocompletion=complete_judge, rich_help_panel=ADVANCED
+        ),
     ] = None,
     since: Annotated[
         datetime | None,
-        typer.Option(formats=_FORMATS, help="Only groups scored at this time or later; UTC by default."),
+        typer.Option(
+            formats=_FORMATS, help="Only groups scored at this time or later; UTC by default.", rich_help_panel=ADVANCED
+        ),
     ] = None,
     until: Annotated[
-        datetime | None, typer.Option(formats=_FORMATS, help="Only groups scored before this time; UTC by default.")
+        datetime | None,
+        typer.Option(
+            formats=_FORMATS, help="Only groups scored before this time; UTC by default.", rich_help_panel=ADVANCED
+        ),
     ] = None,
-    purpose: Annotated[Purpose, typer.Option(help="Training rollouts or evaluations.")] = "train",
-    task_id: Annotated[str | None, typer.Option(help="Only this task.")] = None,
-    outcome: Annotated[Outcome | None, typer.Option(help="Only groups with this outcome.")] = None,
+    purpose: Annotated[
+        Purpose, typer.Option(help="Training rollouts or evaluations.", rich_help_panel=ADVANCED)
+    ] = "train",
+    task_id: Annotated[str | None, typer.Option(help="Only this task.", rich_help_panel=ADVANCED)] = None,
+    outcome: Annotated[
+        Outcome | None, typer.Option(help="Only groups with this outcome.", rich_help_panel=ADVANCED)
+    ] = None,
     reason: Annotated[
-        Reason | None, typer.Option(help="Only groups with a completion unscored for this reason.")
+        Reason | None,
+        typer.Option(help="Only groups with a completion unscored for this reason.", rich_help_panel=ADVANCED),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Only groups of this policy model.")] = None,
-    flag: Annotated[str | None, typer.Option(help="Only groups with this flag.")] = None,
-    min_step: Annotated[int | None, typer.Option(help="First policy step.")] = None,
-    max_step: Annotated[int | None, typer.Option(help="Last policy step.")] = None,
-    min_mean: Annotated[float | None, typer.Option(help="Least mean reward of a group.")] = None,
-    max_mean: Annotated[float | None, typer.Option(help="Largest mean reward of a group.")] = None,
-    min_std: Annotated[float | None, typer.Option(help="Least spread of a group's rewards.")] = None,
-    max_std: Annotated[float | None, typer.Option(help="Largest spread of a group's rewards.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Only groups of this policy model.", rich_help_panel=ADVANCED)
+    ] = None,
+    flag: Annotated[str | None, typer.Option(help="Only groups with this flag.", rich_help_panel=ADVANCED)] = None,
+    min_step: Annotated[int | None, typer.Option(help="First policy step.", rich_help_panel=ADVANCED)] = None,
+    max_step: Annotated[int | None, typer.Option(help="Last policy step.", rich_help_panel=ADVANCED)] = None,
+    min_mean: Annotated[
+        float | None, typer.Option(help="Least mean reward of a group.", rich_help_panel=ADVANCED)
+    ] = None,
+    max_mean: Annotated[
+        float | None, typer.Option(help="Largest mean reward of a group.", rich_help_panel=ADVANCED)
+    ] = None,
+    min_std: Annotated[
+        float | None, typer.Option(help="Least spread of a group's rewards.", rich_help_panel=ADVANCED)
+    ] = None,
+    max_std: Annotated[
+        float | None, typer.Option(help="Largest spread of a group's rewards.", rich_help_panel=ADVANCED)
+    ] = None,
     threshold: Annotated[
         float | None,
         typer.Option(
-            min=0, max=1, help="sft: minimum value (0.7). kto: minimum value of a desirable completion (0.5)."
+            min=0,
+            max=1,
+            help="sft: minimum value (0.7). kto: minimum value of a desirable completion (0.5).",
+            rich_help_panel=ADVANCED,
         ),
     ] = None,
-    top_k: Annotated[int | None, typer.Option(min=1, help="sft: number of best completions per group.")] = None,
-    margin: Annotated[float, typer.Option(max=1, help="dpo: minimum difference in reward.")] = 0.1,
-    pairs: Annotated[int, typer.Option(min=1, help="dpo: maximum number of pairs per group.")] = 1,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="sft: number of best completions per group.", rich_help_panel=ADVANCED)
+    ] = None,
+    margin: Annotated[
+        float, typer.Option(max=1, help="dpo: minimum difference in reward.", rich_help_panel=ADVANCED)
+    ] = 0.1,
+    pairs: Annotated[
+        int, typer.Option(min=1, help="dpo: maximum number of pairs per group.", rich_help_panel=ADVANCED)
+    ] = 1,
     offline_judge: Annotated[
-        bool, typer.Option("--offline-judge", help="Include scores of judges that are not for training.")
+        bool,
+        typer.Option(
+            "--offline-judge", help="Include scores of judges that are not for training.", rich_help_panel=ADVANCED
+        ),
     ] = False,
     private: Annotated[
         bool, typer.Option("--private", help="Include notes, rationales and what the judges were told.")

@@ -24,9 +24,12 @@ def health(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJso
         raise typer.Exit(1)
 
 
-def release(run: RunArgument, url: Url = "", api_key: ApiKey = "") -> None:
+def release(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJson = False) -> None:
     """Release a run's alarms, so that it hands out tasks again."""
     released = ask_gateway(url, api_key, lambda client: _release_run(client, run))
+    if as_json:
+        print_json(released)
+        return
     output_console().print(f"run {released.name} hands out tasks; its alarms are released", highlight=False)
 
 

@@ -350,7 +350,7 @@ def describe_anchors(leniency: Leniency, alarmed: bool) -> HealthFigure:
     latest, state = leniency.shifts[-_RECENT:], leniency.state
     return HealthFigure(
         series="leniency",
-        meaning="anchors read again minus before, in standard deviations of their scores",
+        meaning="how much kinder judges are to the same replies than at the start, in standard deviations",
         value=math.fsum(latest) / len(latest) if latest else None,
         interval=compute_mean_interval(latest),
         groups=len(latest),

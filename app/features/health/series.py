@@ -76,8 +76,8 @@ _LIMIT: Final = 5.2
 """Standard errors from which a departure from level and trend is an alarm: set by simulation (`docs/results.md`)
 so that twenty quiet runs of 5,000 groups give at most one over all series."""
 _LENGTH_LIMIT: Final = 6.5
-"""Of the length. Its values lie close to a normal distribution, so that 4.8 would do for quiet runs; but the policy of
-the demo, which learns from one step to the next to write more, reaches 5.9."""
+"""Of the length. Its values lie close to a normal distribution, so that 4.8 would do for quiet runs; but a
+policy that learned from one step to the next to write more reached 5.9."""
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,7 @@ TRENDS: Final = (
         "shadow_distance", 0, 0.06, 2e-4, True, "absolute of the training judges minus that of the shadow judge"
     ),
 )
-_RATIOS: Final[Mapping[TrendName, str]] = {
-    "length": "replies are about {} times as long",
-    "escalated": "groups take about {} times as many readings",
-}
-LOGARITHMIC: Final = frozenset(_RATIOS)
+LOGARITHMIC: Final[frozenset[TrendName]] = frozenset(("length", "escalated"))
 """Series whose cells are logarithms of means, so that a change is a ratio."""
 CAN_SEE: Final = (
     "whether the run's judges read the same frozen texts higher or lower than before, from anchors",
@@ -161,6 +157,7 @@ def is_alarm(rule: _TrendRule, change: _Change | None) -> bool:
 
 
 def describe_trend_change(rule: _TrendRule, change: _Change, newest: int) -> Noticed:
+    low, high = change.effect - Z_95 * change.error, change.effect + Z_95 * change.error
     return Noticed(
         series=rule.name,
         since_group=change.bucket * GROUPS_PER_BUCKET,
@@ -168,18 +165,9 @@ def describe_trend_change(rule: _TrendRule, change: _Change, newest: int) -> Not
         effect=change.effect,
         statistic=abs(change.z),
         limit=rule.limit,
-        evidence=_tell_change(rule, change),
+        evidence=f"{rule.meaning}: shift {change.effect:+.3f} (95 % {low:+.3f} to {high:+.3f}) beside its trend, "
+        f"{abs(change.z):.1f} standard errors",
     )
-
-
-def _tell_change(rule: _TrendRule, change: _Change) -> str:
-    """Beside the series' own trend, with its 95 % interval."""
-    effect, reach = change.effect, Z_95 * change.error
-    if rule.name in LOGARITHMIC:
-        times, least, most = (f"{math.exp(one):.2g}" for one in (effect, effect - reach, effect + reach))
-        return f"{_RATIOS[rule.name].format(times)} (95 % {least} to {most})"
-    low, high = sorted((abs(effect - reach), abs(effect + reach)))
-    return f"{rule.meaning}: {abs(effect):.3f} {'higher' if effect > 0 else 'lower'} (95 % {low:.3f} to {high:.3f})"
 
 
 _RECENT_BUCKETS: Final = 10

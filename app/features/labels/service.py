@@ -170,9 +170,7 @@ class LabelService:
         return Label(
             label_id=f"label_{uuid4().hex}",
             kind=made.kind,
-            labeller=by.name,
-            on_behalf_of=by.on_behalf_of,
-            verified=by.verified,
+            **by.fields,
             language=made.language,
             choice=made.choice,
             created_at=self._clock(),
@@ -191,8 +189,7 @@ class LabelService:
         first = await self._queue.find_awaiting_second(by, environments, request.run)
         if first is not None:
             draw = first.draw.model_copy(update={"lease_id": _make_lease_id(), "second": True})
-            taken_by = {"labeller": by.name, "on_behalf_of": by.on_behalf_of, "verified": by.verified}
-            return first.model_copy(update={"lease_id": draw.lease_id, "draw": draw, "state": "live", **taken_by})
+            return first.model_copy(update={"lease_id": draw.lease_id, "draw": draw, "state": "live", **by.fields})
         where = (environments, request.run, by)
         share = compute_uniform_share(await self._queue.count_drawn(environments, request.run))
         arm: Arm = "uniform" if self._chance.random() < share else "doubtful"
@@ -204,9 +201,7 @@ class LabelService:
         lease_id = _make_lease_id()
         return LabelLease(
             lease_id=lease_id,
-            labeller=by.name,
-            on_behalf_of=by.on_behalf_of,
-            verified=by.verified,
+            **by.fields,
             group_id=drawn.group_id,
             environment=drawn.environment,
             run=drawn.run,
@@ -288,9 +283,7 @@ class LabelService:
         label = Label(
             label_id=f"label_{uuid4().hex}",
             kind="own_pick",
-            labeller=by.name,
-            on_behalf_of=by.on_behalf_of,
-            verified=by.verified,
+            **by.fields,
             group_id=group.group_id,
             environment=group.environment,
             run=group.run,

@@ -105,12 +105,15 @@ def _read_form(sent: FormFields) -> _TalkForm:
     )
     try:
         said = _CONVERSATION.validate_json(pick_field(sent, "conversation").strip() or "[]")
-        replies = _REPLIES.validate_json(pick_field(sent, "replies").strip() or "[]")
         going_on = pick_field(sent, "go_on").strip()
         if said and said[-1].role == "user" and going_on:
             said = (*said, ConversationTurn(role="assistant", content=going_on))
     except ValidationError as error:
         raise build_refusal(error, None, "conversation") from None
+    try:
+        replies = _REPLIES.validate_json(pick_field(sent, "replies").strip() or "[]")
+    except ValidationError as error:
+        raise build_refusal(error, None, "replies") from None
     return replace(form, conversation=said, replies=replies)
 
 

@@ -13,7 +13,6 @@ from typing import Final, Literal, Protocol
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 
 from app.characters.authored_texts import check_world_text, recall_from_text
 from app.characters.cards.sheets import build_slug
@@ -22,6 +21,7 @@ from app.characters.schema import CharacterCard
 from app.characters.sheet_checks import SheetFinding
 from app.domain.access import KeyBounds
 from app.domain.errors import InvalidRequest, NotFound, RequestRefused
+from app.domain.faults import explain_faults
 from app.domain.values import digest_of_model
 from app.domain.worlds import DocumentKind, EarlierText, Event, EventId, Lorebook
 from app.features.worlds.pages import NAME, VISIBLE_CHARACTERS, Short, WorldPages, find_world, parse_name, parse_time
@@ -86,11 +86,6 @@ _FOLDERS: Final[Mapping[NewKind, str]] = {"event": "events", "lorebook": "lorebo
 _ADDED: Final[Mapping[NewKind, str]] = {"world": "event", "event": "event", "lorebook": "lorebook"}
 """What a form adds."""
 _LEVELS: Final = tuple(map(str, range(11)))
-_MISSING: Final[Mapping[str, str]] = {
-    "text": "Write what happens.",
-    "time": "Choose a time.",
-    "importance": "A number from 0 to 10.",
-}
 
 
 @dataclass(frozen=True)
@@ -116,7 +111,7 @@ def _read_event(
     sent: Mapping[str, str], characters: Sequence[CharacterCard]
 ) -> tuple[str, Event | None, dict[str, str]]:
     name = build_slug(sent["event"] or " ".join(sent["text"].split()[:_WORDS_OF_A_NAME]), "event")
-    problems: dict[str, str] = {}
+    problems = _list_missing(sent, {"text": "Write what happens.", "time": "Choose a time."})
     given: dict[str, object] = {"id": name, "text": sent["text"], "visibility": _read_audience(sent, characters)}
     given |= {"location": sent["location"]} if sent["location"] else {}
     try:
@@ -128,7 +123,7 @@ def _read_event(
     try:
         return name, Event.model_validate(given), problems
     except ValidationError as error:
-        return name, None, _explain(error) | problems
+        return name, None, _explain(error, Event) | problems
 
 
 def _read_audience(sent: Mapping[str, str], characters: Sequence[CharacterCard]) -> object:
@@ -140,40 +135,35 @@ def _read_audience(sent: Mapping[str, str], characters: Sequence[CharacterCard])
 def _read_book(sent: Mapping[str, str]) -> tuple[str, Lorebook | None, dict[str, str]]:
     name, keys = build_slug(sent["book"], "lorebook") if sent["book"] else "", _split_words(sent["keys"])
     asked = {"book": "Write a name.", "keys": "Write a word.", "content": "Write what they know."}
-    problems = {field: words for field, words in asked.items() if not sent[field]}
-    if problems or not keys:
-        return name, None, {"keys": asked["keys"], **problems} if not keys else problems
+    problems = _list_missing({**sent, "keys": ", ".join(keys)}, asked)
+    if problems:
+        return name, None, problems
     entry = {"id": build_slug(keys[0], "entry"), "keys": keys, "content": sent["content"]}
     try:
         book = Lorebook.model_validate({"name": sent["book"], "description": sent["description"], "entries": [entry]})
     except ValidationError as error:
-        return name, None, _explain(error)
+        return name, None, _explain(error, Lorebook)
     return name, book, problems
+
+
+def _list_missing(sent: Mapping[str, str], asked: Mapping[str, str]) -> dict[str, str]:
+    return {field: words for field, words in asked.items() if not sent[field]}
 
 
 def _split_words(text: str) -> list[str]:
     return [word for part in text.split(",") if (word := part.strip())]
 
 
-def _explain(error: ValidationError) -> dict[str, str]:
-    """By field of the form. A list of names that is wrong is not `public` either, which need not be said."""
-    faults = [one for one in error.errors(include_url=False, include_input=False) if one["type"] != "literal_error"]
-    return {_find_field(one["loc"]): _explain_fault(one) for one in reversed(faults)}
+def _explain(error: ValidationError, kind: type[Event] | type[Lorebook]) -> dict[str, str]:
+    """By field of the form, as sentences."""
+    faults = reversed(explain_faults(error, kind, quotes=False))
+    return {_find_field(fault.path): f"{fault.words[:1].upper()}{fault.words[1:]}." for fault in faults}
 
 
-def _find_field(at: FieldPath) -> str:
+def _find_field(path: FieldPath) -> str:
     """An entry of a lorebook has its fields in the form too."""
-    inner = next((str(step) for step in reversed(at) if step in {"keys", "content"}), str(at[0]))
+    inner = next((str(step) for step in reversed(path) if step in {"keys", "content"}), str(path[0]))
     return _FIELD_OF.get(inner, inner)
-
-
-def _explain_fault(fault: ErrorDetails) -> str:
-    most = fault.get("ctx", {}).get("max_length")
-    if fault["type"] == "string_too_long":
-        return f"At most {most} characters."
-    if fault["type"] == "too_long":
-        return f"At most {most} names."
-    return _MISSING.get(str(fault["loc"][0]), fault["msg"])
 
 
 @dataclass(frozen=True)

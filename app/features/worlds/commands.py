@@ -25,6 +25,7 @@ from app.terminal.consoles import (
     Bar,
     DemoPart,
     PageLink,
+    describe_error,
     output_console,
     print_json,
     show_bars,
@@ -78,7 +79,7 @@ def load(
     try:
         files = [read_world(path) for path in (_list_worlds(file) if file.is_dir() else (file,))]
     except (GatewayError, OSError) as error:
-        stop(str(error), 2)
+        stop(describe_error(error), 2)
     _load_and_report(files, url, api_key, as_json=as_json)
 
 

@@ -376,6 +376,7 @@ class Examples:
         self._bodies: dict[str, JsonValue] = {}
         self._members: dict[str, JsonValue] = {}
         self._completing = asyncio.Lock()
+        self._writing = asyncio.Lock()
 
     async def prepare(self) -> None:
         """Anew for every environment that serves, but for those of a costly first task."""
@@ -388,13 +389,16 @@ class Examples:
 
         def add_examples() -> _Document:
             document = original()
-            for path, body in self._bodies.items():
+            for path, body in [*self._bodies.items()]:  # others may come meanwhile, since this is a thread's
                 _set_example(document, path, body)
             return document
 
         @needs("read", "shared")
         async def serve_document(request: Request) -> Response:
             await self._complete()
+            async with self._writing:
+                if app.openapi_schema is None:  # seconds, of which a thread takes no more than its part
+                    await asyncio.to_thread(app.openapi)
             reply: Response = await shown.endpoint(request)
             return reply
 

@@ -340,6 +340,7 @@ class CompletionCard:
     advantage: str
     reason: str
     """Why it earned that, in a sentence."""
+    reason_more: str
     calibrated: str
     """Calibrated value and error, or why there is none; empty where the group was not drawn."""
     chips: tuple[CriterionChip, ...]
@@ -429,6 +430,7 @@ def _build_card(rollout: Rollout, slots: Sequence[int], rank: str, advantage: fl
         heat=None if score.reward is None else scale_heat(score.reward),
         advantage="" if advantage is None else format_signed(advantage),
         reason=reason.sentence,
+        reason_more=reason.more,
         calibrated=_write_calibrated(score),
         chips=tuple(_build_chip(one.name, one.value, one) for one in score.criteria),
         flags=tuple(map(escape_invisible, score.flags)),

@@ -349,7 +349,7 @@ _RULES: Final = (
     CurveRule("reward", "Reward", "mean", "reward"),
     CurveRule("absolute", "Absolute reward", "mean", "absolute"),
     CurveRule("unscored", "Without a score", "share", "unscored", "rollouts", _SHARE_FORM),
-    CurveRule("gated", "Gated: reward 0", "share", "gated", form=_SHARE_FORM),
+    CurveRule("gated", "Set to 0 by a gate", "share", "gated", form=_SHARE_FORM),
     CurveRule("low_signal", "Groups of low signal", "share", "low_signal", "groups", _SHARE_FORM),
     CurveRule("length", "Length in characters", "mean", "length", form=_COUNT_FORM),
     CurveRule("lag", "Lag in steps", "mean", "lag", form=_COUNT_FORM),
@@ -700,16 +700,17 @@ class RunCurves:
 _TREND_RULES: Final = tuple(rule for name in ("absolute", "reward") for rule in _RULES if rule.name == name)
 
 
-def tell_learning(rollups: Sequence[Rollup]) -> str:
+def tell_learning(rollups: Sequence[Rollup], environment: str | None) -> str:
     """By the absolute reward, which does not depend on the group, or by the reward where there is none."""
-    steps = list(_bin_steps(rollups))
+    steps = list(_bin_steps([one for one in rollups if environment in {None, one.key.environment}]))
+    where = "" if environment is None else f" in {escape_invisible(environment)}"
     for rule in _TREND_RULES:
         points = [
             TrendPoint(one.step, one.last, one.value, None if one.high is None else one.high - one.value, one.count)
             for one in _measure(rule, steps)
         ]
         if points:
-            return tell_trend(points, rule.title.lower())
+            return tell_trend(points, rule.title.lower() + where)
     return tell_trend(())
 
 
@@ -739,7 +740,7 @@ async def _build_curves(
         criteria=tuple(view for view in drawn if view is not None and apart and view.is_criterion),
         left_out=len(sources) - len(largest),
         stepless=sum(rollup.count("groups") for rollup in own if rollup.key.step is None),
-        trend=tell_learning(own),
+        trend=tell_learning(own, choice.environment),
     )
 
 

@@ -66,10 +66,11 @@ def tell_group(scores: Sequence[Score], summary: ScoreSummary) -> str:
 
 @dataclass(frozen=True)
 class ReplyReason:
-    """Why a reply earned what it did: `sentence`, and the whole of what its judge or verifier wrote where that is
-    more."""
+    """Why a reply earned what it did: `sentence`, what else is known, and the whole of what its judge or verifier wrote
+    where that is more."""
 
     sentence: str
+    more: str
     rationale: str
 
 
@@ -78,9 +79,11 @@ def tell_reply(score: Score, *, is_offline: bool) -> ReplyReason:
     explained = explain_score(score)
     said = _cut_sentence(score.rationale)
     if score.outcome != "scored" or (score.judges and score.gate and (is_offline or not said)):
-        return ReplyReason(_clean(explained), score.rationale)
+        first, stop, more = _clean(explained).partition(". ")
+        return ReplyReason(first + stop.rstrip(), more, score.rationale)
     sentence = said or _cut_sentence(explained)
-    return ReplyReason(sentence, "" if _end(score.rationale) == sentence else score.rationale)
+    whole = _end(escape_invisible(" ".join(score.rationale.split())))
+    return ReplyReason(sentence, "", "" if whole == sentence else score.rationale)
 
 
 def _name_largest(moved: Iterable[tuple[float, str]], most: int = 2) -> str:

@@ -13,6 +13,7 @@ uses what is documented: a route's class, its `get_route_handler`, and `FastAPI.
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from threading import RLock
 from typing import Any, ClassVar, Final, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qs
 
@@ -38,6 +39,10 @@ TESTED_VERSIONS: Final[Mapping[str, str]] = {"fastapi": "0.165.0", "starlette": 
 # Routes that are built late, and read strictly.
 
 
+_BUILDING: Final = RLock()
+"""One route at a time: the document is written in a thread while requests come."""
+
+
 class LazyRoute(APIRoute):
     """FastAPI reads the signature of each route and builds validators for it, a millisecond each, which was most of the
     time of a start. Here the path and the methods are known at once; the rest is built before the first request, or
@@ -55,11 +60,12 @@ class LazyRoute(APIRoute):
 
     def build(self) -> None:
         """Does what other routes do when they are made. The second time it does nothing."""
-        options, self._options = self._options, None
-        if options is not None:
-            answers = (more.get("model") for more in (options.get("responses") or {}).values())
-            _complete_models((*get_type_hints(self.endpoint).values(), options.get("response_model"), *answers))
-            super().__init__(self.path, self.endpoint, **options)
+        with _BUILDING:
+            options, self._options = self._options, None
+            if options is not None:
+                answers = (more.get("model") for more in (options.get("responses") or {}).values())
+                _complete_models((*get_type_hints(self.endpoint).values(), options.get("response_model"), *answers))
+                super().__init__(self.path, self.endpoint, **options)
 
     def create_reader(self) -> BodyReader | None:
         """None for routes without a body, or with one that is no model."""
@@ -68,10 +74,12 @@ class LazyRoute(APIRoute):
 
     def __getattr__(self, name: str) -> Any:
         """Only what is not there yet is looked up here."""
-        if self.__dict__.get("_options") is None:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
-        self.build()
-        return getattr(self, name)
+        with _BUILDING:  # another thread may be at it, or just have done it
+            if self.__dict__.get("_options") is not None:
+                self.build()
+            if name in self.__dict__:
+                return self.__dict__[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
 
 
 def _complete_models(kinds: Iterable[Any]) -> None:

@@ -91,6 +91,7 @@ class Tables(Frozen):
     decorators: tuple[tuple[str, dict[str, object]], ...]
     patterns: tuple[tuple[str, str | None], ...]
     refused: tuple[tuple[JsonValue, str], ...]
+    foreign: tuple[tuple[dict[str, JsonValue], bool], ...]
 
 
 TABLES = read_table(__file__, "lorebooks.yaml", Tables)
@@ -116,28 +117,11 @@ def test_lorebooks_of_other_tools_are_read_by_their_names(name: str) -> None:
     assert read(write_lorebook(book))[0] == book
 
 
-WORDS: Fields = {"keys": ["a"], "content": "x"}
-
-
 @pytest.mark.parametrize(
     ("book", "foreign"),
     [
         *((case["file"], True) for case in FOREIGN["lorebooks"].values() if isinstance(case["file"], dict)),
-        ({"name": "W", "data": [{"key": "a", "insertorder": 1, "content": "x"}]}, True),
-        ({"data": {"entries": [ENTRY]}}, True),
-        ({"lorebook": {"entries": {"0": WORDS}}}, True),
-        ({"entries": [WORDS]}, True),
-        ({"entries": [{"content": "x", "keywords": ["a"]}]}, True),
-        ({"entries": [{**WORDS, "id": "a", "disable": True}]}, True),
-        ({"entries": [{**WORDS, "id": "a", "comment": "y"}]}, True),
-        ({"entries": [{**WORDS, "id": 3}]}, True),
-        ({"entries": [{**WORDS, "id": "a", "colour": "red"}]}, False),
-        ({"entries": [{**WORDS, "logic": "not_any", "secondary_keys": ["b"]}]}, False),
-        ({"entries": [{"id": "a"}]}, False),
-        ({"entries": [{"content": "x"}]}, False),
-        ({"entries": "x"}, False),
-        ({"colour": "red"}, False),
-        ({}, False),
+        *TABLES.foreign,
     ],
 )
 def test_what_is_no_book_of_ours_but_can_be_read_is_foreign(book: dict[str, JsonValue], foreign: bool) -> None:

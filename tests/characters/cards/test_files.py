@@ -26,6 +26,7 @@ from app.characters.cards.files import (
 )
 from app.domain.errors import GatewayError
 from tests.support.cards import V1, V2, V3, archive, chunk, image, text_chunk
+from tests.support.tables import read_table
 
 CARD = json.dumps(V3).encode()
 
@@ -75,34 +76,30 @@ def test_a_card_is_found_by_how_its_file_begins(content: bytes, expected: CardFi
     assert read_bytes(content, "any.name") == expected
 
 
+JSON = read_table(__file__, "json.yaml", tuple[tuple[str, JsonValue, list[str]], ...])
+
+
 @pytest.mark.parametrize(
     ("text", "value", "mended"),
     [
-        (b'{"a": 1, "b": {"x": 1, "x": 2}}', {"a": 1, "b": {"x": 2}}, ["the key 'x' is repeated: the last one counts"]),
-        (b'{"a": NaN}', {"a": None}, ["NaN is not a number and is read as null"]),
-        (b'{"a": [-Infinity]}', {"a": [None]}, ["-Infinity is not a number and is read as null"]),
-        (b'{"a": 1e999}', {"a": None}, ["1e999 is not a number and is read as null"]),
+        *((text.encode("latin-1"), *more) for text, *more in JSON),
         (b'{"a": ' + b"9" * 5000 + b"}", {"a": None}, ["a number of many digits is not a number and is read as null"]),
-        (b'{"a": "\\ud800b"}', {"a": "\ufffdb"}, ["a lone surrogate is read as U+FFFD"]),
-        (b'{"\\udfff": 1}', {"\ufffd": 1}, ["a lone surrogate is read as U+FFFD"]),
-        (b'{"a": "\\ud83d\\ude00"}', {"a": "\U0001f600"}, []),
-        (b'{"a": "\xff"}', {"a": "\ufffd"}, ["bytes that are not text, the first at 7, are read as U+FFFD"]),
         ('{"a": "é"}'.encode("utf-16"), {"a": "é"}, []),
-        (b'{"a": "one\ntwo\tx"}', {"a": "one\ntwo\tx"}, []),
-        (b'{"a": 1}\n\0\0', {"a": 1}, []),
-        (b'{"a": 1} of another tool', {"a": 1}, ["what stands behind the JSON is not read"]),
-        (b'{"a": [1, 2,], "b": {"c": 1,\n},}', {"a": [1, 2], "b": {"c": 1}}, ["it is JSON5 and no JSON"]),
         (
-            b"// a card\n{a: 'it\\'s \"x\"', /* b, */ $b: [true, null,],}",
-            {"a": 'it\'s "x"', "$b": [True, None]},
+            r"""{"a": "it\'s \v\q, \
+not \\", größe: 'a \
+"b" \\', имя: "\u00e9\n", $_1: 1}""".encode(),
+            {"a": "it's \x0bq, not \\", "größe": 'a "b" \\', "имя": "é\n", "$_1": 1},
             ["it is JSON5 and no JSON"],
         ),
         (
-            rb"""{a: [1e-05, 1E+2, -2e3, +1, .5, -.5, 5., 0x10, -0xfF], b: 'it\'s \x41\\x41', c: "\x41"}""",
-            {"a": [1e-05, 100.0, -2000.0, 1, 0.5, -0.5, 5.0, 16, -255], "b": "it's A\\x41", "c": "A"},
-            ["it is JSON5 and no JSON"],
+            b"{a: [-Infinity, +Infinity, -NaN]}",
+            {"a": [None, None, None]},
+            [
+                *(f"{name} is not a number and is read as null" for name in ("-Infinity", "Infinity", "NaN")),
+                "it is JSON5 and no JSON",
+            ],
         ),
-        (b'{"a": "no // comment, [1,]", b: 1}', {"a": "no // comment, [1,]", "b": 1}, ["it is JSON5 and no JSON"]),
     ],
 )
 def test_json_that_can_mean_one_thing_is_read_and_said(text: bytes, value: JsonValue, mended: list[str]) -> None:
@@ -121,11 +118,12 @@ def test_what_is_nested_too_deep_is_left_out() -> None:
     ("text", "says"),
     [
         (b"", "not JSON"),
-        (b'{"a": ', "not JSON: Expecting value in line 1"),
-        (b"[1] 2", "not JSON: Extra data"),
+        (b'{"a": ', "not JSON: line 1, column"),
+        (b"[1] 2", "not JSON: line 1, column"),
         (b"[" * 100_000, "nested deeper than 32 levels"),
         (b"{a:" + b"[" * 5000, "nested deeper than 32 levels"),
-        (b"{a: 1.2.3}", "not JSON: Expecting property name"),
+        (b"{a: 1.2.3}", "not JSON: line 1, column 2"),
+        (rb"""{a: 'b\'}""", "not JSON: line 1, column"),
         (b'{"a": "' + b"x" * MAX_JSON_BYTES + b'"}', f"more than {MAX_JSON_BYTES} bytes of JSON"),
     ],
 )

@@ -188,11 +188,9 @@ def test_compared_with_an_earlier_one(gateway: Served, tmp_path: Path) -> None:
         evaluate(gateway.url, policy.url, tmp_path / "old")
     with serving_policy(Policy(lambda row: row % 5 + 1)) as policy:
         new = evaluate(gateway.url, policy.url, tmp_path / "new", "--step", "1", "--against", str(tmp_path / "old"))
-    page, figures = tmp_path / "page.html", tmp_path / "figures.json"
-    told = invoked(
-        tmp_path, "compare", str(tmp_path / "old"), str(tmp_path / "new"), "--html", str(page), "--json", str(figures)
-    )
-    found = Comparison.model_validate_json(figures.read_bytes())
+    page, compared = tmp_path / "page.html", ("compare", str(tmp_path / "old"), str(tmp_path / "new"))
+    told = invoked(tmp_path, *compared, "--html", str(page))
+    found = Comparison.model_validate_json(invoked(tmp_path, *compared, "--json").told)
     own = Comparison.model_validate_json((tmp_path / "new" / "comparison.json").read_bytes())
     moved = (found.overall.before, found.overall.after, found.improved, found.declined, found.verdict)
     assert (new.exit_code, told.exit_code, moved, own) == (0, 0, (0.5, 0.7, 8, 0, "better"), found), told.told

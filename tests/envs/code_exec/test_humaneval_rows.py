@@ -35,8 +35,9 @@ TABLE = CHECK.partition("    # easy")[0] + (
 )
 
 
-@pytest.mark.parametrize("test", [CHECK, TABLE])
+@pytest.mark.parametrize("test", [CHECK, TABLE, LOOP, TABLES.reference])
 def test_what_completes_the_program_is_paid(test: str) -> None:
+    """The last two compute what is right, with the right body alone."""
     row = ROW.model_copy(update={"test": test})
     rewards = asyncio.run(score_programs(row, [str(row.gold), *(source for source, _ in PROGRAMS.values())]))
     assert rewards == [1.0, *(paid for _, paid in PROGRAMS.values())]
@@ -53,13 +54,6 @@ def test_the_prompt_shows_the_beginning_and_no_test() -> None:
 
 
 HELPED = "def check(candidate):\n    assert candidate(half(8)) == 1\n    assert candidate(half(16)) == 2\n"
-
-
-@pytest.mark.parametrize("test", [LOOP, TABLES.reference])
-def test_a_check_that_computes_is_run_with_the_right_body_alone(test: str) -> None:
-    row = ROW.model_copy(update={"test": test})
-    rewards = asyncio.run(score_programs(row, [str(row.gold), *(source for source, _ in PROGRAMS.values())]))
-    assert rewards == [1.0, *(paid for _, paid in PROGRAMS.values())]
 
 
 def test_a_reply_does_not_choose_what_it_is_asked() -> None:

@@ -218,7 +218,7 @@ def test_digests_say_what_was_changed() -> None:
 
 def test_a_broken_sheet_makes_the_environment_unavailable_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("meta: {id: broken}\n", encoding="utf-8")
-    with pytest.raises(EnvironmentUnavailable, match=r"npc_arena: broken\.yaml: meta\.schema_version: Field required"):
+    with pytest.raises(EnvironmentUnavailable, match=r"npc_arena: broken\.yaml: meta\.schema_version: missing"):
         NpcArena.read(tmp_path)
 
 

@@ -6,8 +6,10 @@ import pytest
 from pydantic import JsonValue, ValidationError
 
 from app.domain.tasks import LEFT_OUT, Dataset
+from app.domain.values import Frozen
 from app.envs.pairwise_judgement.environment import PairwiseJudgement, PairwiseJudgementParams
 from app.envs.pairwise_judgement.pairs import PairRow, PreferenceRow, RatedRow, RowPairs, StrengthRow
+from tests.support.tables import read_table
 
 CHAT: JsonValue = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes?"}]
 
@@ -20,24 +22,26 @@ def _answer(text: str) -> list[JsonValue]:
     return [*CHAT, {"role": "user", "content": "Name a prime."}, {"role": "assistant", "content": text}]  # type: ignore[misc]
 
 
+class Tables(Frozen):
+    """The tables of pair_rows.yaml, which says what each holds."""
+
+    better: tuple[tuple[PreferenceRow | StrengthRow, str, str, str], ...]
+    left_out: tuple[tuple[dict[str, JsonValue], str], ...]
+
+
+TABLES = read_table(__file__, "pair_rows.yaml", Tables)
+
+
 @pytest.mark.parametrize(
     ("row", "context", "better", "worse"),
     [
-        (PreferenceRow(prompt="Add.", chosen="4", rejected="5"), "Add.", "4", "5"),
+        *TABLES.better,
         (
             PreferenceRow.model_validate({"chosen": _answer("7"), "rejected": _answer("9"), "messages": CHAT}),
             "user: Hi.\n\nassistant: Yes?\n\nuser: Name a prime.",
             "7",
             "9",
         ),
-        (
-            PreferenceRow.model_validate({"prompt": CHAT, "chosen": ["4"], "rejected": ["5", "6"]}),
-            "user: Hi.\n\nassistant: Yes?",
-            "4",
-            "5",
-        ),
-        (StrengthRow(prompt="Add.", response_1="5", response_2="4", preference_strength=2), "Add.", "4", "5"),
-        (StrengthRow(prompt="Add.", response_1="4", response_2="5", preference_strength=-1), "Add.", "4", "5"),
     ],
 )
 def test_the_preferred_answer_is_the_better_one(
@@ -48,17 +52,7 @@ def test_the_preferred_answer_is_the_better_one(
     assert (asked.context, by_verdict) == (context, (better, worse))
 
 
-@pytest.mark.parametrize(
-    ("columns", "reason"),
-    [
-        ({"prompt": "?", "chosen": "a", "rejected": "a "}, "both answers are the same"),
-        (
-            {"prompt": "?", "chosen": "a", "rejected": "b", "score_chosen": 7, "score_rejected": 7},
-            "both answers have the same score",
-        ),
-        ({"prompt": "?", "chosen": ["a"], "rejected": ["b"], "subset": "Ties"}, "several of its answers are right"),
-    ],
-)
+@pytest.mark.parametrize(("columns", "reason"), TABLES.left_out)
 def test_rows_without_a_preference_are_left_out(columns: dict[str, JsonValue], reason: str) -> None:
     with pytest.raises(ValidationError) as left_out:
         PreferenceRow.model_validate(columns)

@@ -26,6 +26,7 @@ class Tables(Frozen):
     numbers: tuple[tuple[dict[str, Any], list[str], list[str]], ...]
     left_out: tuple[dict[str, JsonValue], ...]
     broken: tuple[dict[str, JsonValue], ...]
+    between_tags: tuple[tuple[dict[str, Any], list[str], list[str]], ...]
 
 
 TABLES = read_table(__file__, "qa.yaml", Tables)
@@ -48,17 +49,7 @@ def _pay(row: dict[str, Any], replies: list[str], folder: Path) -> list[float | 
     return [one.reward for one in score_texts(opened, task, *replies)]
 
 
-@pytest.mark.parametrize(
-    ("row", "right", "wrong"),
-    [
-        *TABLES.tagged,
-        (
-            {"kind": "regex", "answer": "[a-c]+[0-9]{2}"},
-            ["abc12", "c00"],
-            ["ABC12", "abc12x", "abc123", "[a-c]+[0-9]{2}", "a" * 999 + "12", "abc\n12"],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("row", "right", "wrong"), TABLES.between_tags)
 def test_what_is_right_between_tags(row: dict[str, Any], right: list[str], wrong: list[str], tmp_path: Path) -> None:
     tagged = [f"<think>no</think><answer>{text}</answer>" for text in (*right, *wrong)]
     bare = [right[0], f"<think><answer>{right[0]}</answer>", f"<answer>{wrong[0]}</answer><answer>{right[0]}</answer>"]

@@ -40,7 +40,7 @@ async def test_an_export_is_previewed_as_it_would_be(client: httpx.AsyncClient) 
 async def test_what_is_not_understood_is_told_and_stays_text(client: httpx.AsyncClient) -> None:
     await train(client, "a", [("<script>alert(1)</script>0.4", "0.3")])
     page = await look(client, f"/view/export?label={quote(EVIL)}&margin=7&min_step=x")
-    assert (page.elements.count("script"), "margin: Input should be less than" in page.words()) == (1, True)
+    assert (page.elements.count("script"), '`margin`: "7" was given; wanted' in page.words()) == (1, True)
     assert "Not understood, so not used: min step." in page.words()
     secret = (await look(client, "/view/export?shape=judgements")).words()
     assert "set private as well" in secret

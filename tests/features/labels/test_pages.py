@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.domain.access import AccessScope, Caller, KeyBounds
-from app.features.labels.pages import LabelForm
+from app.features.labels.pages import LabelForm, tell_task
 from app.http.web.api_keys import KeyRing
 from tests.support.labelling import store_groups
 from tests.support.outline import Outline
@@ -36,6 +36,18 @@ def read_fields(page: Outline) -> dict[str, str]:
 async def count_labels(client: httpx.AsyncClient) -> Mapping[str, int]:
     counts: dict[str, int] = (await client.get("/judges/judge/agreement")).json()["labels"]
     return counts
+
+
+@pytest.mark.parametrize(
+    ("replies", "reason", "said"),
+    [
+        (2, "", "Which reply is better?"),
+        (1, "", "How good is this reply?"),
+        (0, "all groups are labelled", "All groups are labelled."),
+    ],
+)
+def test_a_single_reply_is_not_compared(replies: int, reason: str, said: str) -> None:
+    assert tell_task(replies, reason) == said
 
 
 async def test_a_pair_is_labelled_skipped_and_taken_back(client: httpx.AsyncClient) -> None:

@@ -173,7 +173,7 @@ def test_a_kept_scene_has_its_author() -> None:
 
 def test_what_makes_no_scene_is_refused_by_its_field() -> None:
     of = OneTurn(turn(reply("a", "x" * 200_000)))
-    with pytest.raises(InvalidRequest, match="this makes no scene: exemplar: ") as refused:
+    with pytest.raises(InvalidRequest, match="this makes no scene: `exemplar`: ") as refused:
         run(build_turns(of).keep(ANYBODY, "turn_a", "example", "a"))
     assert (of.asked, refused.value.field) == ([], "turn")
 

@@ -126,12 +126,15 @@ def test_the_page_names_the_stand_in_and_judges_what_is_not_stored(client: TestC
     refused = page(client.post("/view/talk/author/judge", data={**form, "replies": "[{}]"}), 422).words()
     assert "<option selected>drowned_coast</option>" in begun.text
     assert ("policies: my-model:" in page(begun).words(), "policies: my-model:" in seen) == (True, False)
-    assert ("No model to talk to yet." in seen, "answers from the sheet's examples, no model" in said.words()) == (
+    assert (
+        "No model to talk to yet: the stand-in answers." in seen,
+        "answers from the sheet's examples, no model" in said.words(),
+    ) == (
         True,
         True,
     )
     assert "offline judge: counts words, for trying things only" in judged
-    assert "0.reply_id: Field required" in refused
+    assert "replies.0.reply_id: missing" in refused
 
 
 def test_the_stand_ins_name_is_taken() -> None:

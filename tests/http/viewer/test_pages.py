@@ -148,7 +148,7 @@ def test_equal_completions_stand_together() -> None:
     outline = page(TestClient(viewer_app([group_of(1, "gsm8k", prompt, rollouts)])).get(path_of(1)))
     ids = [value for _, name, value in outline.attributes if name == "id" and value.startswith(("completion-", "why-"))]
     assert ids == ["completion-1", "completion-3", "completion-4", "completion-2", "why-1", "why-2"]
-    assert "sent as 1, 3, 4" in outline.words()
+    assert "reply 1, 3, 4" in outline.words()
 
 
 def test_traces_of_agents_are_wide(client: TestClient) -> None:

@@ -41,12 +41,14 @@ async def test_a_run_shows_its_curves_and_their_numbers(client: httpx.AsyncClien
     page = await look(client, "/view/runs/a")
     data = (await client.get("/view/runs/a?format=json")).json()
     same = (await client.get("/view/runs/a", headers={"accept": "application/json"})).json()
-    titles = re.findall(r"(Reward|Without a score|Gated: reward 0|Length in characters|Lag in steps)", page.words())
-    assert titles[:5] == ["Reward", "Without a score", "Gated: reward 0", "Length in characters", "Lag in steps"]
+    titles = re.findall(r"(Reward|Without a score|Set to 0 by a gate|Length in characters|Lag in steps)", page.words())
+    assert titles[:5] == ["Reward", "Without a score", "Set to 0 by a gate", "Length in characters", "Lag in steps"]
     assert find_curve(data, "reward") == [("a", [(0, 0.2), (1, 0.4), (2, 0.8)])]
     assert find_curve(data, "unscored") == [("a", [(0, 0.0), (1, 0.0), (2, 0.0)])]
     assert (data["progress"]["state"], data["totals"][0]["groups"], same) == ("training", 3, data)
     assert "a: from 0.20 at 0 to 0.80 at 2" in str(page.attributes)
+    alone = await look(client, "/view/runs/a?chart=unscored")
+    assert ("0 throughout" in page.words(), "0 throughout" in alone.words()) == (True, False)
 
 
 @pytest.mark.parametrize(("path", "said"), read_table(__file__, "says.yaml", dict[str, str]).items())

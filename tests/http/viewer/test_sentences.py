@@ -81,17 +81,18 @@ def test_each_reply_is_given_one_reason() -> None:
         (Score.unscored("stale"), False),
         (judged.model_copy(update={"rationale": f"{'long ' * 90}\u202e"}), False),
     ]
-    told = [
-        (one.sentence, bool(one.rationale))
-        for one in (tell_reply(score, is_offline=offline) for score, offline in scores)
-    ]
-    assert told == [
-        ("Judged 0.50 by itself.", False),
-        ("Speaks as she does.", True),
-        ("Judged 0.50 by itself.", True),
-        ("Cut off by the token limit.", False),
-        ("No score: The group's lag is above its run's max_lag, and the run drops such groups. This is final.", False),
-        (f"L{'ong ' + 'long ' * 42}long…", True),
+    reasons = [tell_reply(score, is_offline=offline) for score, offline in scores]
+    assert [(one.sentence, one.more, bool(one.rationale)) for one in reasons] == [
+        ("Judged 0.50 by itself.", "", False),
+        ("Speaks as she does.", "", True),
+        ("Judged 0.50 by itself.", "", True),
+        ("Cut off by the token limit.", "", False),
+        (
+            "No score: The group's lag is above its run's max_lag, and the run drops such groups.",
+            "This is final.",
+            False,
+        ),
+        (f"L{'ong ' + 'long ' * 42}long…", "", True),
     ]
 
 

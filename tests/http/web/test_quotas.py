@@ -17,13 +17,14 @@ from app.settings import Settings
 from tests.faults.test_judge_restart import COST, Counting, count_more
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.nemo_gym import build_response, build_row, say
+from tests.support.openenv import Talk
 from tests.support.talking import speaks
 
 SECRET = "gw_of-the-settings"
 PRICES = {"input_price_per_million": 2.0, "output_price_per_million": 10.0, "max_output_tokens": 512}
 Ask = Callable[..., Response]
-WIRES = {"openrlhf": 429, "slime": 429, "nemo_gym": 429, "openenv": 429, "ors": 200}
-"""Status of a sample that the key's quota refuses. The stream of the Open Reward Standard has begun, and ends with an
+WIRES = {"openrlhf": 429, "slime": 429, "nemo_gym": 429, "openenv": 429, "ors": 200, "ors_group": 200}
+"""Status of a sample that the key's quota refuses. The streams of the Open Reward Standard have begun, and end with an
 error."""
 ARENA, SUMS = "/envs/npc_arena", "/envs/gsm8k"
 
@@ -44,11 +45,15 @@ class Service:
     admin: TestClient
     judge: HeldJudge
 
-    def make_key(self, name: str, **quotas: float) -> Ask:
-        """Asks for things with a key of this name."""
+    def sign_in(self, name: str, **quotas: float) -> dict[str, str]:
+        """The headers of a new key."""
         body = {"name": name, "scopes": ["read", "train", "talk", "author"], "quotas": quotas}
         secret = self.admin.post("/admin/keys", json=body).raise_for_status().json()["secret"]
-        headers = {"Authorization": f"Bearer {secret}"}
+        return {"Authorization": f"Bearer {secret}"}
+
+    def make_key(self, name: str, **quotas: float) -> Ask:
+        """Asks for things with a key of this name."""
+        headers = self.sign_in(name, **quotas)
 
         def ask(method: str, path: str, session: str = "", **sent: Any) -> Response:
             more = {"X-Session-ID": session} if session else {}
@@ -277,12 +282,16 @@ def answer_wire(ask: Ask, name: str, task: str, capped: Callable[[], None]) -> t
     else:
         ask("POST", "/compat/ors/npc_arena/create?run=wires", session="one", json={"split": "train", "index": 3})
         capped()
-        call = {"name": "reply", "input": {"text": "Ox."}}
-        answered = ask("POST", "/compat/ors/npc_arena/call?run=wires", session="one", json=call)
+        said = {"role": "assistant", "blocks": [{"type": "text", "text": "Ox."}]}
+        path, body = {
+            "ors": ("call", {"name": "reply", "input": {"text": "Ox."}}),
+            "ors_group": ("score_group", {"candidates": [{"messages": [said]}, {"messages": [said]}]}),
+        }[name]
+        answered = ask("POST", f"/compat/ors/npc_arena/{path}?run=wires", session="one", json=body)
     return answered.status_code, answered.text
 
 
-@pytest.mark.parametrize("name", ["openrlhf", "slime", "nemo_gym", "openenv", "ors"])
+@pytest.mark.parametrize("name", WIRES)
 def test_no_wire_turns_a_quota_into_a_reward(service: Service, name: str) -> None:
     ask = service.make_key(f"wire-{name.replace('_', '-')}", judge_usd_per_day=0.5)
     spend(service, ask)
@@ -297,6 +306,17 @@ def test_no_wire_turns_a_quota_into_a_reward(service: Service, name: str) -> Non
         True,
         [],
     ), text
+
+
+def test_a_quota_ends_no_episode_of_a_web_socket(service: Service) -> None:
+    headers = service.sign_in("web-socket", judge_usd_per_day=1e-6, hard=True)
+    with service.admin.websocket_connect("/compat/openenv/npc_arena/ws", headers=headers) as socket:
+        talk = Talk(socket.send_text, socket.receive_text)
+        talk.told("reset", index=3)
+        refused = [talk.refused("step", text="Ox.") for _ in range(2)]
+        state = talk.told("state")
+    assert [(code, "has no room in a quota" in words) for code, words in refused] == [("EXECUTION_ERROR", True)] * 2
+    assert state["step_count"] == 0
 
 
 def test_four_fifths_of_a_quota_come_with_a_warning(service: Service) -> None:

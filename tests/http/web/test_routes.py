@@ -1,5 +1,7 @@
 """Routes of our own kinds answer and are documented as FastAPI's own, whatever is wrong with a request."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from importlib.metadata import version
 from typing import Annotated
 
@@ -120,3 +122,28 @@ def test_a_lazy_route_answers_as_others_do(method: str, path: str, body: object)
 def test_a_name_that_no_route_has_is_missing() -> None:
     (route, *_) = (one for one in create_shop(LazyRoute).router.routes if isinstance(one, LazyRoute))
     assert (hasattr(route, "colour"), route.dependant.call is route.endpoint) == (False, True)
+
+
+BEGUN, GOING = threading.Event(), threading.Event()
+
+
+def pause() -> type:
+    BEGUN.set()
+    GOING.wait()
+    return dict
+
+
+def test_a_route_that_one_thread_builds_is_whole_for_another() -> None:
+    async def answer() -> object:
+        return {}
+
+    answer.__annotations__["return"] = "pause()"  # which is looked up when the route is built
+    route = LazyRoute("/", answer)
+    with ThreadPoolExecutor(2) as threads:
+        building = threads.submit(route.build)
+        BEGUN.wait()
+        looking = threads.submit(lambda: route.app)
+        wait({looking}, timeout=0.05)
+        GOING.set()
+        building.result()
+        assert callable(looking.result())
