@@ -29,8 +29,12 @@ FieldPath = tuple[str | int, ...]
 _MOST_PATH: Final = 300
 _MOST_GIVEN: Final = 60
 _MOST_CHOICES: Final = 12
+_MOST_NAME: Final = 100
+"""Characters of a name for which a near one is looked for, which takes the longer the longer it is."""
 MOST_FAULTS: Final = 8
 """That one sentence names."""
+MOST_EXPLAINED: Final = 100
+"""Of a list of thousands, which a small body can cause, the others are only counted."""
 
 
 def make_printable(text: str, limit: int = _MOST_PATH) -> str:
@@ -78,7 +82,8 @@ def explain_faults(
     is repeated that a stranger chose. `base`: where in the request the value stands."""
     items = said.errors(include_url=False) if isinstance(said, ValidationError) else said
     explain = partial(_explain, kind=kind, noun=noun, quotes=quotes, base=base)
-    found = [explain(item) for item in items]
+    found = [explain(item) for item in items[:MOST_EXPLAINED]]
+    found += [Fault(tuple(one["loc"]), tuple(one["loc"]), str(one["type"]), "wrong") for one in items[MOST_EXPLAINED:]]
     around = {fault.path[:depth] for fault in found for depth in range(len(fault.path))}
     faults = {(fault.path, fault.words): fault for fault in reversed(found) if not _repeats(fault, around)}
     has_unknown = any(fault.kind == "extra_forbidden" for fault in found)
@@ -149,7 +154,7 @@ def _tidy(words: str) -> str:
 
 
 def explain_unknown(name: str, known: Sequence[str], noun: str) -> str:
-    near = suggest(name, known)
+    near = suggest(name, known) if len(name) <= _MOST_NAME else ""
     if near or not known or len(known) > _MOST_CHOICES:
         return f"unknown {noun}{near}"
     return f"unknown {noun}; known are {', '.join(f'`{one}`' for one in known)}"

@@ -57,6 +57,14 @@ def test_tokens_are_those_of_the_server(gateway: Served, run: tuple[str, ...], t
     )
 
 
+def test_a_busy_server_is_waited_for_as_long_as_patience_lasts(
+    gateway: Served, run: tuple[str, ...], tmp_path: Path
+) -> None:
+    with serving_policy(lambda *_: Reply(b"busy", status=503)) as policy:
+        done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *run, "--patience", "0")
+    assert (done.exit_code, "503" in done.told, done.lines) == (2, True, []), done.told
+
+
 def test_tokens_are_made_where_the_server_tells_none(gateway: Served, run: tuple[str, ...], tmp_path: Path) -> None:
     folder = saved_tokenizer(tmp_path)
     with serving_policy(script(answers_rows, "strict")) as policy:
