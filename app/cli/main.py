@@ -150,11 +150,11 @@ def _explain_usage(error: UsageError) -> str | None:
     """None for what is in words of ours already."""
     from pydantic import Field
 
-    from app.domain.faults import explain_faults, explain_unknown  # pydantic takes a part of every start
+    words = importlib.import_module("app.domain.faults")  # pydantic would take a part of every start
 
     if isinstance(error, NoSuchOption):
         known = [] if error.ctx is None else [name for one in error.ctx.command.params for name in one.opts]
-        return f"`{error.option_name}`: {explain_unknown(error.option_name, known, 'option')}"
+        return f"`{error.option_name}`: {words.explain_unknown(error.option_name, known, 'option')}"
     param = getattr(error, "param", None)
     if param is None:
         return None
@@ -168,7 +168,7 @@ def _explain_usage(error: UsageError) -> str | None:
     found = [{**one, "type": "literal_error"} if is_choice else one for one in faults(include_url=False)]
     kind = Field(ge=param.min, le=param.max)
     kind.annotation = param.type_descriptor.annotation
-    return f"`{name}`: {explain_faults(found, kind)[0].words}"
+    return f"`{name}`: {words.explain_faults(found, kind)[0].words}"
 
 
 class _DeferredCommands(TyperGroup):
