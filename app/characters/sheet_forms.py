@@ -15,7 +15,8 @@ from app.characters.authored_texts import reads_authored
 from app.characters.cards.sheets import build_slug
 from app.characters.loading import dump_yaml, parse_model
 from app.characters.schema import SCHEMA_VERSION, CharacterSheet
-from app.domain.errors import InvalidRequest
+from app.domain.authored_files import MAX_AUTHORED
+from app.domain.errors import InvalidRequest, TooLarge
 from app.domain.values import Frozen
 
 Rating = Literal["everyone", "teen", "mature"]
@@ -27,6 +28,8 @@ _MOST_NAME: Final = 120
 _MOST_TEXT: Final = 4000
 """Characters of a field, and of one line of it: as many as a sheet's text may have."""
 _MOST_LINES: Final = 50
+_MOST_LIST: Final = 20_000
+"""Characters of a field with an item a line."""
 _MOST_SUMMARY: Final = 200
 _LANGUAGE: Final = re.compile("[a-z]{2}")
 _LISTS: Final = ("wants", "knows", "must_not_know", "limits")
@@ -102,13 +105,18 @@ def _find_faults_of_list(field: str, items: tuple[str, ...]) -> Iterator[FormFau
         yield FormFault(field, f"has {len(items)} lines; at most {_MOST_LINES} fit")
     if any(len(item) > _MOST_TEXT for item in items):
         yield FormFault(field, f"has a line of more than {_MOST_TEXT:,} characters")
+    elif sum(map(len, items)) > _MOST_LIST:
+        yield FormFault(field, f"has more than {_MOST_LIST:,} characters")
 
 
 def write_sheet(form: SheetForm, character: str) -> str:
-    """The sheet of that id, in YAML. InvalidRequest naming the first field that is at fault."""
+    """The sheet of that id, in YAML. InvalidRequest naming the first field that is at fault; TooLarge where the sheet
+    is longer than texts of authors may be, as YAML spells some signs out."""
     if faults := find_form_faults(form):
         raise InvalidRequest(f"{faults[0].field} {faults[0].message}", field=faults[0].field)
     text = dump_yaml(_build_document(form, character))
+    if len(text) > MAX_AUTHORED:
+        raise TooLarge(f"the sheet would be longer than {MAX_AUTHORED} characters")
     parse_model(text, f"{character}.yaml", CharacterSheet)
     return text
 

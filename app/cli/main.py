@@ -140,35 +140,11 @@ def _say_in_our_words() -> Iterator[None]:
     try:
         yield
     except (MissingParameter, NoSuchOption, typer.BadParameter) as error:
-        words = _explain_usage(error)
+        # Imported when something is wrong: pydantic would take a part of every start.
+        words = _import_from("app.terminal.usage", "explain_usage")(error)
         if words is None:
             raise
         raise UsageError(words, error.ctx) from error
-
-
-def _explain_usage(error: UsageError) -> str | None:
-    """None for what is in words of ours already."""
-    from pydantic import Field
-
-    words = importlib.import_module("app.domain.faults")  # pydantic would take a part of every start
-
-    if isinstance(error, NoSuchOption):
-        known = [] if error.ctx is None else [name for one in error.ctx.command.params for name in one.opts]
-        return f"`{error.option_name}`: {words.explain_unknown(error.option_name, known, 'option')}"
-    param = getattr(error, "param", None)
-    if param is None:
-        return None
-    name = next((one for one in param.opts if one.startswith("--")), param.get_error_hint().strip("'"))
-    if isinstance(error, MissingParameter):
-        return f"`{name}`: missing. {param.help or ''}".strip()
-    faults = getattr(error.__cause__, "errors", None)  # of pydantic's ValidationError
-    if faults is None:
-        return None
-    is_choice = param.type_descriptor.is_choice
-    found = [{**one, "type": "literal_error"} if is_choice else one for one in faults(include_url=False)]
-    kind = Field(ge=param.min, le=param.max)
-    kind.annotation = param.type_descriptor.annotation
-    return f"`{name}`: {words.explain_faults(found, kind)[0].words}"
 
 
 class _DeferredCommands(TyperGroup):

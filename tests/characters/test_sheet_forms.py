@@ -17,9 +17,10 @@ from app.characters.sheet_forms import (
     read_sheet_form,
     write_sheet,
 )
-from app.domain.errors import InvalidRequest
+from app.domain.errors import InvalidRequest, TooLarge
 from app.toolkit.templates import find_packaged_folder
 
+LISTS = ("wants", "knows", "must_not_know", "limits")
 TYPED = st.text(st.characters(codec="utf-8"), max_size=60)
 SAID = TYPED.filter(lambda text: bool(text.strip()))
 LINES = st.lists(st.builds(ExampleLine, player=SAID, reply=TYPED), min_size=3, max_size=3).map(tuple)
@@ -29,7 +30,7 @@ FORMS = st.builds(
     who=SAID,
     voice=TYPED,
     lines=LINES,
-    **dict.fromkeys(("wants", "knows", "must_not_know", "limits"), TYPED),
+    **dict.fromkeys(LISTS, TYPED),
     language=st.sampled_from(["en", "de", "no", "xx"]),
     rating=st.sampled_from(RATINGS),
 )
@@ -48,12 +49,20 @@ def test_every_filled_form_writes_a_sheet_without_errors_and_reads_it_back(form:
 
 def test_faults_name_their_fields() -> None:
     form = SheetForm(
-        name=" ", lines=(ExampleLine(player="", reply="Aye."),), wants="a\n" * 51, language="English", rating="all"
+        name=" ",
+        lines=(ExampleLine(player="", reply="Aye."),),
+        wants="a\n" * 51,
+        limits=f"{'a' * 3000}\n" * 7,
+        language="English",
+        rating="all",
     )
-    fields = ["name", "who", "lines.0.player", "wants", "language", "rating"]
+    fields = ["name", "who", "lines.0.player", "wants", "limits", "language", "rating"]
     assert [one.field for one in find_form_faults(form)] == fields
     with pytest.raises(InvalidRequest, match="name is missing"):
         write_sheet(form, "mara")
+    spelled = SheetForm(name="Mara", who="x", **dict.fromkeys(LISTS, ("\x01" * 4000 + "\n") * 5))
+    with pytest.raises(TooLarge):
+        write_sheet(spelled, "mara")
 
 
 def test_a_sheet_that_says_more_than_a_form_holds_is_no_form() -> None:

@@ -188,15 +188,9 @@ async def _describe_publishing(pages: AuthorPages, opened: OpenedText, *, checks
     trainings = CharacterTrainings() if checks_alone else await pages.find_trainings(character)
     stored, draft = opened.revision, opened.draft
     is_own = pages.authoring.is_written(opened.file)
-    published = (
-        f"Published: revision {stored}."
-        if is_own
-        else "Published: the file in the folder."
-        if opened.published
-        else "Not published yet."
-    )
+    published = f"Published: revision {stored}." if is_own else "Published: the file in the folder."
     return Publishing(
-        published=published,
+        published=published if opened.published else "Not published yet.",
         draft=None if draft is None else draft.saved_at,
         newer=stored if draft is not None and draft.based_on < stored else None,
         can_withdraw=is_own,

@@ -122,7 +122,7 @@ class AuthoringService:
         self._refused = _RefusedTexts({})
         self._count = -1
         self._drafted: frozenset[tuple[str, str]] = frozenset()
-        """File and author of every draft, so that whoever has none waits for no store."""
+        """File and author of every draft, so that a game's prompts wait for no store."""
         self._changing = asyncio.Lock()
 
     def list_written(self) -> Mapping[str, str]:
@@ -261,14 +261,15 @@ class AuthoringService:
         ]
 
     async def find_draft(self, file: str, author: str) -> AuthoredDraft | None:
-        """What this author keeps of the file."""
-        return await self._store.get_draft(file, author) if (file, author) in self._drafted else None
+        """What this author keeps of the file, also where another replica has just stored it."""
+        return await self._store.get_draft(file, author)
 
     async def fill_in(self, environment: str, draft: BaseModel) -> BaseModel:
         """With the caller's own draft in place of the character that `draft` names, if there is one. InvalidRequest for
         one with errors."""
         character = getattr(draft, "character", None) if environment == self._source.environment else None
-        kept = await self.find_draft(name_file(character, ""), name_current_caller()) if character else None
+        file, author = name_file(character or "", ""), name_current_caller()
+        kept = await self.find_draft(file, author) if (file, author) in self._drafted else None
         if kept is None:
             return draft
         hosted = self._catalogue.get_environment_or_current(environment).environment

@@ -35,8 +35,8 @@ from app.toolkit.texts import cut_excerpt, escape_invisible, run_in_turn
 
 # Forms for what is new: a world with its first event, an event, a lorebook with its first entry.
 
-_MAX_FORM: Final = 128 * 1024
-"""Bytes. A text of 4,000 characters may be encoded as %XX throughout."""
+_MAX_FORM: Final = 256 * 1024
+"""Bytes. Texts of 4,000 characters may be encoded as %XX throughout."""
 _WORDS_OF_A_NAME: Final = 5
 """Of what happened, for an event without a name."""
 _USUAL_TIME: Final = "1312-04-03T09:15"

@@ -41,7 +41,7 @@ from app.http.viewer.rendering import (
     wants_json,
 )
 from app.http.viewer.run_pages import RunPages, RunRow, list_run_names, load_rows, parse_run_name
-from app.http.viewer.sentences import tell_home, tell_judges
+from app.http.viewer.sentences import HELD, LEAST_BUDGET_SHARE, SPENT, end_sentence, tell_home, tell_judges
 from app.http.web.api_keys import (
     CallerBounds,
     KeyRing,
@@ -63,8 +63,6 @@ _NEWEST: Final = 100
 """Groups by which runs are found that train."""
 _SHOWN_GROUPS: Final = 6
 _SHOWN_RUNS: Final = 8
-_LEAST_BUDGET_SHARE: Final = 0.1
-"""Of a run's budget."""
 
 
 def _know_no_isolation() -> Isolation | None:
@@ -135,17 +133,21 @@ async def _load_runs(pages: RunPages | None, newest: Sequence[GroupSummary], bou
 
 
 def warn_of_runs(rows: Sequence[RunRow]) -> Iterator[ServiceWarning]:
+    """Of all that needs attention on the pages of these runs."""
     for row in rows:
         path, budget = f"/view/runs/{row.run.name}", row.budget
         if row.progress.state == "held":
             yield ServiceWarning("run", row.run.name, "An alarm holds it: it is handed no tasks.", path)
-        if budget is not None and budget.left_usd <= _LEAST_BUDGET_SHARE * budget.usd:
+        if budget is not None and budget.left_usd <= LEAST_BUDGET_SHARE * budget.usd:
             yield ServiceWarning(
                 "budget",
                 row.run.name,
                 f"${budget.left_usd:.2f} of ${budget.usd:.2f} are left. Groups that no longer fit get no score.",
                 path,
             )
+        for words in row.attention:
+            if words not in {HELD, SPENT}:
+                yield ServiceWarning("run", row.run.name, end_sentence(words), path)
 
 
 async def _warn_of_service(

@@ -36,7 +36,7 @@ def _join(names: Sequence[str]) -> str:
     return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
 
 
-def _end(sentence: str) -> str:
+def end_sentence(sentence: str) -> str:
     """With a capital at its beginning and a stop at its end."""
     text = sentence.strip()
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?', '…', ':')) else '.'}" if text else ""
@@ -82,7 +82,7 @@ def tell_reply(score: Score, *, is_offline: bool) -> ReplyReason:
         first, stop, more = _clean(explained).partition(". ")
         return ReplyReason(first + stop.rstrip(), more, score.rationale)
     sentence = said or _cut_sentence(explained)
-    whole = _end(escape_invisible(" ".join(score.rationale.split())))
+    whole = end_sentence(escape_invisible(" ".join(score.rationale.split())))
     return ReplyReason(sentence, "", "" if whole == sentence else score.rationale)
 
 
@@ -98,7 +98,7 @@ def _cut_sentence(text: str) -> str:
     first = begun[: min(ends)] if ends else begun
     if len(first) > _LONGEST:
         first = first[:_LONGEST].rsplit(" ", 1)[0] + "…"
-    return _end(escape_invisible(first))
+    return end_sentence(escape_invisible(first))
 
 
 def _clean(meaning: str) -> str:
@@ -144,7 +144,9 @@ def _average(points: Sequence[TrendPoint]) -> tuple[float, float | None]:
 
 _SMALL_SHARE: Final = 0.01
 """Of replies, which may have no score without need of anybody."""
-_LEAST_BUDGET: Final = 0.1
+LEAST_BUDGET_SHARE: Final = 0.1
+HELD: Final = "an alarm holds it"
+SPENT: Final = "its judging budget is nearly spent"
 
 
 def list_attention(
@@ -152,19 +154,18 @@ def list_attention(
 ) -> list[str]:
     standing = [alarm for alarm in alarms if alarm.released_at is None]
     found = {
-        "an alarm holds it": progress.state == "held",
+        HELD: progress.state == "held",
         "it stopped sending groups": progress.state == "stalled",
         count_words(len(standing), "alarm"): bool(standing),
         f"{count_words(unscored, 'reply', 'replies')} without a score": unscored > _SMALL_SHARE * replies,
-        "its judging budget is nearly spent": budget is not None and budget.left_usd <= _LEAST_BUDGET * budget.usd,
+        SPENT: budget is not None and budget.left_usd <= LEAST_BUDGET_SHARE * budget.usd,
     }
     return [words for words, is_so in found.items() if is_so]
 
 
 def tell_run(trend: str, attention: Sequence[str]) -> str:
-    return (
-        f"{_end(trend)} {_end('needs attention: ' + ', '.join(attention) if attention else 'nothing needs attention')}"
-    )
+    needed = f"needs attention: {', '.join(attention)}" if attention else "nothing needs attention"
+    return f"{end_sentence(trend)} {end_sentence(needed)}"
 
 
 def tell_runs(runs: Sequence[tuple[str, RunState, Sequence[str]]]) -> str:
@@ -293,9 +294,11 @@ def tell_judges(judges: Sequence[JudgeEntry], offline: str) -> str:
     reports = [(judge.name, judge.report) for judge in judges if judge.report is not None]
     silent = [escape_invisible(name) for name, report in reports if report.health != "ok"]
     spent = math.fsum(report.spent_today.cost_usd for _, report in reports)
+    if any(judge.hidden for judge in judges):
+        return "Whether judges answer and what they cost is not shown to this key."
     if [judge.name for judge in judges] == [offline]:
         return "Only the offline judge scores: it counts words, so train on none of its rewards."
-    answering = f"{', '.join(silent[:_NAMED])} does not answer" if silent else "All judges answer"
+    answering = f"Not answering: {_join(silent[:_NAMED])}" if silent else "All judges answer"
     return f"{answering}; today they have cost ${spent:,.2f}."
 
 

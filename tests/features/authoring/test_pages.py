@@ -210,7 +210,6 @@ async def test_a_draft_with_errors_is_named_where_it_would_speak_and_is_nobody_e
     ]
     with contextlib.closing(sqlite3.connect(here.database)) as connection, connection:
         connection.execute("UPDATE authored_drafts SET author = 'somebody'")
-    await here.client.post("/characters/reload", json={})
     others = await here.client.post("/envs/npc_arena/try", json={"draft": draft})
     page = (await here.client.get(f"{HOB}?format=json")).json()
     assert [one.status_code for one in (*refused, others)] == [422, 422, 200]

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from app.domain.access import KeyBounds
 from app.domain.budgets import BudgetForecast
-from app.domain.runs import Run, RunProgress
+from app.domain.runs import Run, RunProgress, RunState
 from app.domain.tasks import Isolation, Protection
 from app.http.viewer.pages import HomePages, create_viewer_router, warn_of_runs
 from app.http.viewer.run_pages import RunRow, RunTotals
@@ -63,21 +63,28 @@ def test_a_bound_key_is_told_nothing_of_the_service(bounds: KeyBounds, said: str
     assert (find_said(client.get("/").text), health in judges, "npc_arena no server" in judges) == (said, True, True)
 
 
-def row_of(held: bool, left_usd: float | None) -> RunRow:
+def row_of(state: RunState, left_usd: float | None) -> RunRow:
     run = Run(name="a", seed=0, created_at=NOON)
     budget = None
     if left_usd is not None:
         budget = BudgetForecast(usd=10.0, left_usd=left_usd, held_usd=0.0, groups=None, hours=None)
     totals = RunTotals("", 0, 0, 0, 0, None, None, None, None, None)
-    return RunRow(run, RunProgress(state="held" if held else "new", since=None, outstanding=0), totals, (), budget)
+    return RunRow(run, RunProgress(state=state, since=None, outstanding=0), totals, (), budget)
 
 
-def test_held_runs_and_small_budgets_need_attention() -> None:
+def test_held_and_stalled_runs_and_small_budgets_need_attention() -> None:
     held, small = (
         "An alarm holds it: it is handed no tasks.",
         "${} of $10.00 are left. Groups that no longer fit get no score.",
     )
-    rows = [(False, None), (False, 1.01), (False, 1.0), (True, None), (True, 0.0)]
+    rows: list[tuple[RunState, float | None]] = [
+        ("new", None),
+        ("new", 1.01),
+        ("new", 1.0),
+        ("held", None),
+        ("held", 0.0),
+    ]
+    rows.append(("stalled", None))
     warnings = [list(warn_of_runs([row_of(*row)])) for row in rows]
     assert [[(one.code, one.text) for one in each] for each in warnings] == [
         [],
@@ -85,6 +92,7 @@ def test_held_runs_and_small_budgets_need_attention() -> None:
         [("budget", small.format("1.00"))],
         [("run", held)],
         [("run", held), ("budget", small.format("0.00"))],
+        [("run", "It stopped sending groups.")],
     ]
     assert {(one.about, one.path) for each in warnings for one in each} == {("a", "/view/runs/a")}
 
