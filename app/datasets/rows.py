@@ -373,7 +373,7 @@ def _find_reason(form: type[BaseModel], row: Row, place: str) -> str:
     try:
         form.model_validate(row)
     except ValidationError as error:
-        faults = explain_faults(error, form)
+        faults = explain_faults(error, form, quotes=False)  # what stands in a row may be the answer
         broken = next((fault for fault in faults if fault.kind != LEFT_OUT), None)
         if broken is None:
             return faults[0].words
