@@ -253,17 +253,6 @@ async def test_a_hard_quota_asks_for_the_rest_of_a_group_that_is_larger_than_its
     assert (answers, show(await store.quotas.load_usage("ada"))) == ([[False], [True]], (1, 1, 3.0, 0.0))
 
 
-@pytest.mark.dialects
-async def test_samples_that_name_no_lease_take_what_the_lease_of_their_task_has_kept(store: Store) -> None:
-    await store.tasks.put([record(index) for index in range(4)])
-    await hand_out(store, 1)
-    sample = BOUND.divide(2)
-    samples = [JudgingDemand(f"s{n}", "gsm8k", sample, "run", "task_0") for n in range(3)]
-    full = KeyQuotas(judge_usd_per_day=1.0, hard=True)
-    answers = [await ask_for(store, full, one) for one in samples]
-    assert (answers, show(await store.quotas.load_usage("ada"))) == ([[True], [True], [False]], (1, 1, 1.0, 0.0))
-
-
 async def test_a_group_that_comes_again_takes_no_more_of_the_lease_of_its_task(store: Store) -> None:
     await store.tasks.put([record(index) for index in range(4)])
     await hand_out(store, 1)
