@@ -182,14 +182,7 @@ def test_white_space_of_a_completion_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "newer", "older"),
-    [
-        (f"{path_of(3)}?at=3", path_of(4), path_of(2)),
-        (f"{path_of(7)}?at=7", None, path_of(6)),
-        (f"{path_of(1)}?at=1", path_of(2), None),
-        (f"{path_of(1)}?at=1&environment=npc_arena&outcome=scored", path_of(6), None),
-        (path_of(3), None, None),
-    ],
+    ("path", "newer", "older"), read_table(__file__, "neighbours.yaml", list[tuple[str, str | None, str | None]])
 )
 def test_neighbours_are_those_of_the_listing(
     client: TestClient, path: str, newer: str | None, older: str | None
