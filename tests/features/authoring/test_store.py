@@ -6,7 +6,7 @@ import pytest
 
 from app.domain.errors import Conflict
 from app.features.authoring.model import AuthoredChange, AuthoredRevision, list_texts
-from app.features.authoring.store import AuthoredStore
+from app.features.authoring.store import MOST_DRAFTS, AuthoredStore
 from app.main.store import Store
 
 HOB, SCENES = "hob.yaml", "scenes/hob.yaml"
@@ -93,3 +93,12 @@ async def test_each_author_has_one_draft_of_a_file_and_two_browsers_do_not_overw
         [(HOB, ""), (SCENES, "ada")],
         0,
     )
+
+
+async def test_an_author_keeps_only_so_many_drafts(store: Store) -> None:
+    authored = store.part(AuthoredStore)
+    for number in range(MOST_DRAFTS):
+        await authored.put_draft(f"{number}.yaml", "ada", "", 0, "")
+    with pytest.raises(Conflict, match="publish or discard one first"):
+        await authored.put_draft("one_more.yaml", "ada", "", 0, "")
+    await authored.put_draft("one_more.yaml", "bob", "", 0, "")
