@@ -240,7 +240,7 @@ def describe_task(task: HandedOutTask, *, whole: bool = False) -> list[str]:
     """A heading, the beginning of the system prompt, and the last message; at most MOST_LINES lines, each at most
     100 columns, unless the whole is wanted."""
     turns = f", up to {task.max_turns} turns" if task.max_turns > 1 else ""
-    heading = f"A task of {task.environment}{turns}"
+    heading = _cut(escape_invisible(f"A task of {task.environment}{turns}"))
     if whole:
         shown = [line for one in task.messages for line in _wrap(one.role, one.content or "", None)]
     else:
@@ -296,4 +296,4 @@ def _describe_result(tried: TriedTask, info: EnvironmentInfo, address: str) -> I
         )
     if info.offline_judge:
         yield "The offline judge counts words and has no model: for trying things, not for training."
-    yield f"All of it: {address}/view/groups/{tried.reply.group_id}"
+    yield f"All of it: {address}/view/groups/{escape_invisible(tried.reply.group_id)}"
