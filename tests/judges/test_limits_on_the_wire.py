@@ -20,6 +20,7 @@ from app.judges.configuration import ChatJudgeConfig, TokenPrices
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.judge_cases import BAD, GOOD, REQUEST, always, completion, config, failure, first
 from tests.support.store_cases import opened
+from tests.support.tables import read_table
 
 PRICES = TokenPrices(2.0, 10.0)
 """A reading of the test servers, which count 1000 tokens read and 200 written, costs 0.004 dollars."""
@@ -144,19 +145,10 @@ def test_a_budget_stops_before_it_is_exceeded(budget: BudgetConfig) -> None:
     assert report.spent_today == report.spent
 
 
-@pytest.mark.parametrize(
-    ("reply", "calls", "unanswered"),
-    [
-        (Reply(b"", seconds=1.0), 1, 1),
-        (Reply(b"{}", cut=-1), 3, 3),
-        (Reply(b"not JSON at all"), 3, 3),
-        (failure(504), 3, 3),
-        (failure(500), 3, 0),
-        (failure(429), 3, 0),
-        (failure(400), 2, 0),
-    ],
-    ids=["times out", "breaks", "is no answer", "left alone by a proxy", "fails", "is refused for now", "is refused"],
-)
+CHARGED_CALLS = read_table(__file__, "charged_calls.yaml", dict[str, tuple[Reply, int, int]])
+
+
+@pytest.mark.parametrize(("reply", "calls", "unanswered"), CHARGED_CALLS.values(), ids=CHARGED_CALLS)
 def test_calls_that_may_have_been_charged_show_apart_and_count(reply: Reply, calls: int, unanswered: int) -> None:
     """Two servers would charge for a call of which nothing came; what they say no to costs nothing."""
 

@@ -12,6 +12,7 @@ from app.judges.configuration import ChatJudgeConfig
 from app.judges.panel import DEFAULTS, ConfiguredPanels, build_chat_judges
 from app.ports.judges import Judge
 from app.settings import EnvironmentSettings
+from tests.support.tables import read_table
 
 PANELS = ConfiguredPanels(
     {"big": ScriptedJudge(score_equally, "big"), "small": ScriptedJudge(score_equally, "small")},
@@ -120,14 +121,7 @@ def chatting(temperature: float | None, name: str = "chat") -> dict[str, Judge]:
 
 @pytest.mark.parametrize(
     ("temperature", "mode", "votes", "refused"),
-    [
-        (0.0, "pairwise", 3, True),
-        (0.0, "pointwise", 2, True),
-        (0.0, "listwise", 3, False),
-        (0.0, "pairwise", 1, False),
-        (0.7, "pairwise", 3, False),
-        (None, "pairwise", 3, False),
-    ],
+    read_table(__file__, "equal_votes.yaml", list[tuple[float | None, Mode, int, bool]]),
 )
 def test_votes_that_would_all_be_the_same_are_refused(
     temperature: float | None, mode: Mode, votes: int, refused: bool

@@ -27,6 +27,7 @@ from tests.support.sample_views import (
     sample_groups,
     viewer_app,
 )
+from tests.support.tables import read_table
 
 SAID = yaml.load(Path(__file__).with_name("said.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 
@@ -56,16 +57,7 @@ def test_a_group_shows_its_lag_where_that_is_known(step: int | None, told: list[
     assert re.findall(r"Lag (\S+ steps?)", words) == told
 
 
-@pytest.mark.parametrize(
-    ("query", "numbers"),
-    [
-        ("environment=npc_arena&run=night-watch&outcome=scored", [6, 1]),
-        ("environment=&run=&outcome=invented", [7, 6, 5, 4, 3, 2, 1]),
-        ("run=%20sums%20", [2]),
-        ("run=a%00b", []),
-        ("before=3", [2, 1]),
-    ],
-)
+@pytest.mark.parametrize(("query", "numbers"), read_table(__file__, "filters.yaml", list[tuple[str, list[int]]]))
 def test_filters_narrow_the_list(client: TestClient, query: str, numbers: list[int]) -> None:
     outline = page(client.get(f"/view/groups?{query}"))
     groups = [link.partition("?")[0] for link in outline.links() if link.startswith("/view/groups/")]
@@ -218,15 +210,7 @@ def test_a_group_that_is_not_there_is_a_page_too(client: TestClient) -> None:
         assert "There is no such group" in page(client.get(f"/view/groups/{name}"), status=404).words()
 
 
-@pytest.mark.parametrize(
-    ("sent", "led"),
-    [
-        ("", "/view/runs?by=environment"),
-        ("?environment=gsm8k&by=label", "/view/runs?environment=gsm8k&by=environment"),
-        ("?run=a&by=label&format=json", "/view/runs/a?by=label&format=json"),
-        ("?run=%0d%0a//evil&environment=%e2%80%ae", "/view/runs?environment=%E2%80%AE&by=environment"),
-    ],
-)
+@pytest.mark.parametrize(("sent", "led"), read_table(__file__, "moved_statistics.yaml", list[tuple[str, str]]))
 def test_statistics_have_moved_to_the_pages_of_runs(client: TestClient, sent: str, led: str) -> None:
     answer = client.get(f"/view/stats{sent}", follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, led)

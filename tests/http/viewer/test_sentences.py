@@ -103,16 +103,6 @@ def test_a_sparkline_ends_where_the_last_step_does() -> None:
     assert draw_sparkline([]) is None
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (-120, "2026-01-31"),
-        (20, "just now"),
-        (200, "3 min ago"),
-        (7300, "2 h ago"),
-        (90_000, "1 day ago"),
-        (6e6, "2025-11-23"),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "said"), read_table(__file__, "ages.yaml", list[tuple[float, str]]))
 def test_ages_are_told_in_the_largest_unit(seconds: float, said: str) -> None:
     assert format_age(datetime.fromtimestamp(NOON.timestamp() - seconds, UTC), NOON) == said
