@@ -229,8 +229,8 @@ _COUNTED: Final = tuple(RunSpending.model_fields)
 
 
 def _lock(connection: Connection, account: Account) -> None:
-    """Until the transaction ends. A batch of writes may lock many accounts; its units are sorted by account, so that
-    replicas lock them in one order."""
+    """Until the transaction ends, the account of a judge or run. A batch of writes may lock many accounts; its units
+    are sorted by account, so that replicas lock them in one order. Keys are locked before a batch begins."""
     lock_names(connection, [f"{account.kind} {account.name}"])
 
 
@@ -652,12 +652,11 @@ _BATCH_SECONDS: Final = 60
 class QuotaStore(StorePart):
     """Counts what keys use. Changes are atomic over all processes on the database, and durable on return."""
 
-    @writes(lambda asked: build_order_key(asked.key))
+    @writes(lambda asked: name_key(asked.key), locked=True)
     def reserve(self, connection: Connection, asked: HandOut) -> HandOutGrant:
         """Counts the request where requests are limited. If all quotas allow it, reserves what the batch may take and
         admits its run for a day."""
         account = Account("key", asked.key)
-        _lock(connection, account)
         now = self.database.read_lease_clock(connection)
         usage = _load_usage(connection, account, now)
         expected = {
@@ -689,7 +688,7 @@ class QuotaStore(StorePart):
         _put_hold(connection, _build_hold(account, batch, leases=demand.leases, opened=demand.judging, until=until))
         return HandOutGrant(None, uses, batch, expected)
 
-    @writes(lambda key, *_: build_order_key(key))
+    @writes(lambda key, *_: name_key(key))
     def confirm(self, connection: Connection, key: str, hold: str, leases: Mapping[str, Amount]) -> None:
         """What was reserved for the batch is reserved for each of its leases instead."""
         _drop_holds(connection, "key", [hold])
@@ -700,16 +699,15 @@ class QuotaStore(StorePart):
         ]
         insert_rows(connection, holds, made)
 
-    @writes(lambda asked: build_order_key(asked.key))
+    @writes(lambda asked: name_key(asked.key), locked=True)
     def admit_judging(self, connection: Connection, asked: JudgingRequest) -> JudgingGrant:
         """As the function of this name, in a transaction of its own."""
         return admit_judging(connection, self.database, asked)
 
-    @writes(lambda key, *_: build_order_key(key))
+    @writes(lambda key, *_: name_key(key), locked=True)
     def give_back(self, connection: Connection, key: str, reserved: Sequence[Reserved]) -> None:
         """What the key reserved is free again, but for what it asked for once more since."""
         account = Account("key", key)
-        _lock(connection, account)
         for one in reserved:
             _give_back(connection, account, one)
 
@@ -720,9 +718,8 @@ class QuotaStore(StorePart):
 
 def admit_judging(connection: Connection, database: Database, asked: JudgingRequest) -> JudgingGrant:
     """Counts the request where requests are limited, and says of each demand whether it may be judged. What a lease
-    pays for is bound to that lease, and what needs room is reserved under its name."""
+    pays for is bound to that lease, and what needs room is reserved under its name. `name_key` must be locked."""
     account = Account("key", asked.key)
-    _lock(connection, account)
     now = database.read_lease_clock(connection)
     if asked.counted and asked.needs_request and asked.quotas.requests_per_day is not None:
         usage = _load_usage(connection, account, now)
@@ -1060,6 +1057,6 @@ def _load_usage(connection: Connection, account: Account, now: int, *, without: 
     )
 
 
-def build_order_key(key: str) -> str:
-    """Where units that admit something for the key come in a batch."""
-    return f"quotas {key}"
+def name_key(key: str) -> str:
+    """What units lock that admit something for the key, and where they come in a batch."""
+    return f"key {key}"

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 
 from app.domain.access import Caller, work_for
 from app.domain.budgets import Amount, KeyQuotas, KeyUsage
@@ -18,6 +18,7 @@ from app.store.budgets import HandOut, HandOutPart, JudgingDemand, JudgingReques
 from app.store.group_rows import GroupToStore
 from app.store.tables import holds
 from tests.store.test_parts import sample
+from tests.support.databases import Postgres
 from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream
 
 BOUND = Amount(1000, 1.0)
@@ -158,6 +159,23 @@ async def test_four_services_hand_out_no_more_than_the_quotas_allow(store: Store
         {"judge_usd_per_day"},
         (7, 7, 7.0, 0.0),
     )
+
+
+async def test_a_batch_locks_all_keys_and_scopes_before_its_first_unit(postgres: Postgres) -> None:
+    """Otherwise two replicas can each hold a lock that the other waits for."""
+    mine = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
+    asked = demand(DAY, JudgingDemand("g", "gsm8k", BOUND, size=2))
+    async with opened(postgres.migrated()) as store:
+        await store.tasks.put([record(0)])
+        locked, *_ = await asyncio.gather(
+            store.views.database.write(lambda connection: connection.execute(mine).scalar_one()),
+            store.quotas.admit_judging(asked),
+            store.quotas.reserve(ask(1)),
+            store.quotas.give_back("bob", ()),
+            store.parts.assign_slot(sample("a"), RetryWindows(), asked),
+            store.parts.assign_slot(sample("b", scope="other"), RetryWindows()),
+        )
+    assert locked == 4
 
 
 async def test_a_batch_that_cannot_be_made_holds_nothing(store: Store) -> None:
