@@ -401,7 +401,7 @@ def _build_state_query(kind: AccountKind) -> Select[Any]:
     others = [holds.c.kind == is_kind, holds.c.account == account, holds.c.hold != bindparam("without", type_=String)]
     left = select(*(each.label(f"spent_{place}") for place, each in enumerate(spent))).where(*mine).subquery("spent")
     if by_lease:
-        others.append(_is_in_force(now))
+        others.append(_is_in_force(now, _is_leased(now)))
     reserved = select(*(each.label(f"held_{place}") for place, each in enumerate(held))).select_from(kept)
     right = reserved.where(*others).subquery("held")
     return select(left, right).select_from(left.join(right, true()))
@@ -410,22 +410,28 @@ def _build_state_query(kind: AccountKind) -> Select[Any]:
 _HOLDS_AND_LEASES: Final = holds.join(leases, leases.c.lease_id == holds.c.hold, isouter=True)
 
 
-def _is_in_force(now: ColumnElement[int]) -> ColumnElement[bool]:
-    """Whether what a key has reserved still counts, of `_HOLDS_AND_LEASES`; otherwise it is forgotten. It lasts for its
-    time, while its lease does, and as long as its group is to be judged."""
-    is_leased = and_(IS_LIVE, leases.c.expires_at > now)
+def _is_leased(now: ColumnElement[int]) -> ColumnElement[bool]:
+    """Whether the lease under whose name something is reserved lasts, or its answer is to be judged."""
     is_answered = and_(holds.c.until.is_(None), leases.c.state == literal_column("'done'"))
+    return or_(and_(IS_LIVE, leases.c.expires_at > now), is_answered)
+
+
+def _is_in_force(now: ColumnElement[int], is_leased: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Whether what a key has reserved still counts; otherwise it is forgotten. It lasts for its time, while its lease
+    does, and as long as its group is to be judged."""
     of_group = groups.c.group_id == func.coalesce(holds.c.holder, holds.c.hold)
     is_judged = exists().where(of_group, groups.c.outcome == literal_column("'pending'"))
     # Without a row of a lease, or without a time, its conditions are null, and so would be their opposite.
-    return func.coalesce(or_(holds.c.until > now, is_leased, is_answered, is_judged), false())
+    return func.coalesce(or_(holds.c.until > now, is_leased, is_judged), false())
 
 
 def _forget_overdue_of_keys() -> Delete:
+    """It asks of each row by itself. As a list of names it would take time quadratic in the rows on PostgreSQL, until
+    that has statistics of the table."""
     now, account = bindparam("now", type_=BigInteger), bindparam("account", type_=String)
     mine = holds.c.kind == literal_column("'key'"), holds.c.account == account
-    over = select(holds.c.hold).select_from(_HOLDS_AND_LEASES).where(*mine, not_(_is_in_force(now)))
-    return delete(holds).where(*mine, holds.c.hold.in_(over))
+    is_leased = exists().where(leases.c.lease_id == holds.c.hold, _is_leased(now))
+    return delete(holds).where(*mine, not_(_is_in_force(now, is_leased)))
 
 
 def _build_spending_upsert(postgres: bool) -> Insert:
@@ -638,8 +644,17 @@ def _load_spending(connection: Connection, account: Account) -> tuple[Environmen
     )
 
 
+_FORGOTTEN: Final = "forgotten_accounts"
+"""Of a connection, the accounts of which its transaction has forgotten what is overdue."""
+
+
 def _forget_overdue(connection: Connection, account: Account, now: int) -> None:
-    """What is reserved and does not count any longer."""
+    """What is reserved and does not count any longer: once in a batch, since each time takes as long as much as the
+    account has reserved."""
+    forgotten: frozenset[Account] = connection.get_execution_options().get(_FORGOTTEN, frozenset())
+    if account in forgotten:
+        return
+    connection.execution_options(**{_FORGOTTEN: forgotten | {account}})
     _FORGET_OVERDUE[account.kind].fetch(connection, account=account.name, now=now)
 
 

@@ -18,6 +18,7 @@ from app.store.budgets import HandOut, HandOutPart, JudgingDemand, JudgingReques
 from app.store.group_rows import GroupToStore
 from app.store.tables import holds
 from tests.store.test_parts import sample
+from tests.store.test_plans import statements_made
 from tests.support.databases import Postgres
 from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream
 
@@ -78,6 +79,15 @@ async def test_what_was_put_aside_for_leases_that_nobody_answered_is_forgotten(
         await store.quotas.admit_judging(demand(DAY, JudgingDemand("g", "gsm8k", BOUND, "a")))
         held.append(await count_holds(store))
     assert held == [4, 2, 1]  # with the run's own admission
+
+
+async def test_what_is_overdue_is_forgotten_once_in_a_batch_row_by_row(store: Store) -> None:
+    """A list of names is compared with each row by PostgreSQL, as long as it has no statistics."""
+    cap = KeyQuotas(judge_usd_per_day=9.0, hard=True)
+    asked = [demand(cap, *(JudgingDemand(f"{batch} {n}", "gsm8k", BOUND) for n in range(2))) for batch in range(2)]
+    made = await statements_made({"admit": asyncio.gather(*map(store.quotas.admit_judging, asked))})
+    deleting = [statement for statement, _ in made["admit"] if statement.startswith("DELETE")]
+    assert [(one.count("FROM holds"), one.count("JOIN")) for one in deleting] == [(1, 0)]
 
 
 async def test_a_batch_whose_process_died_is_free_after_a_minute(store: Store, clock: MovableClock) -> None:
