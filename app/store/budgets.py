@@ -84,6 +84,7 @@ from app.store.tables import (
     leases,
     part_members,
     pruned_groups,
+    rollouts,
     runs,
     spending,
     tasks,
@@ -811,7 +812,7 @@ class _JudgingAdmission:
     quotas: KeyQuotas
     now: int
     outcomes: Mapping[str, str]
-    """Of groups that are stored, or were once."""
+    """Of groups that are stored, or were once; `final` of those that are unscored and stay so."""
     leases: dict[str, _NamedLease]
     runs: set[str]
     """That are admitted."""
@@ -939,9 +940,25 @@ class _JudgingAdmission:
         return not {place for (place,) in taken}.issuperset(piece.places)
 
 
+_STAYS_UNSCORED: Final = and_(
+    groups.c.outcome == literal_column("'unscored'"),
+    or_(
+        groups.c.flags.contains('"masked"'),
+        not_(
+            exists().where(
+                rollouts.c.group_sequence == groups.c.sequence,
+                rollouts.c.outcome != literal_column("'scored'"),
+                rollouts.c.reason != literal_column("'stale'"),
+            )
+        ),
+    ),
+)
+"""As `Group.is_final`, without reading what the completions say."""
 _SELECT_OUTCOMES: Final = PreparedStatement(
     lambda postgres: union_all(
-        select(groups.c.group_id, groups.c.outcome).where(is_among(groups.c.group_id, "names", postgres)),
+        select(groups.c.group_id, case((_STAYS_UNSCORED, literal_column("'final'")), else_=groups.c.outcome)).where(
+            is_among(groups.c.group_id, "names", postgres)
+        ),
         select(pruned_groups.c.group_id, literal_column("'pruned'")).where(
             is_among(pruned_groups.c.group_id, "names", postgres)
         ),

@@ -235,6 +235,18 @@ async def test_a_group_whose_judges_failed_is_tried_again_under_its_lease(store:
     assert answers == [True, True, False, False]
 
 
+@pytest.mark.dialects
+async def test_a_group_that_stays_unscored_takes_nothing_when_it_comes_again(store: Store) -> None:
+    await store.tasks.put([record(0)])
+    failed, stale = Score.unscored("judge_failed", "away"), Score.unscored("stale")
+    scores = {"masked": [failed], "stale": [stale, stale], "half stale": [stale, failed]}
+    await store.groups.add([group(name, given) for name, given in scores.items()])
+    await store.groups.mask("masked")
+    full = KeyQuotas(judge_usd_per_day=0.5, hard=True)
+    answers = await ask_for(store, full, *(JudgingDemand(name, "gsm8k", BOUND) for name in scores))
+    assert answers == [True, True, False]
+
+
 async def test_a_lease_that_is_over_pays_for_nothing_unless_its_group_came_before(
     store: Store, clock: MovableClock
 ) -> None:
