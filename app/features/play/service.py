@@ -358,9 +358,11 @@ class PlayTurns:
 
     async def add(self, turn: PreparedTurn, player: str, replies: Sequence[PlayReply]) -> str:
         """Adds alternates to the turn; durable on return. The same conversation of the same player is one turn.
-        Conflict for what the stand-in said: nothing can be made of what is not there."""
+        Conflict for what the stand-in or a draft said: nothing can be made of what is not there."""
         if any(reply.policy == STAND_IN for reply in replies):
             raise Conflict("turns of the stand-in are not stored")
+        if turn.played.own_draft:
+            raise Conflict("turns with a draft are not stored: publish it first")
         moment = turn.moment.model_dump(mode="json", exclude_defaults=True)
         identity = digest([player, turn.played.world, moment])
         made = PlayTurn(
