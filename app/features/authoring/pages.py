@@ -176,7 +176,7 @@ def _tell_done(done: str, saved: int | None) -> str:
     if saved:
         return f"Revision {saved} is published."
     said = {
-        "draft": "Your draft is saved. Prompts, tries and talks of yours use it; nobody else sees it.",
+        "draft": "Your draft is saved. Choose it on the page Talk to hear it: games and trainings do not have it.",
         "discarded": "Your draft is gone. Below stands what is published.",
     }
     return said.get(done, "")
@@ -203,10 +203,10 @@ def _draft_of(form: TextForm, scenes: Sequence[str]) -> TextDraft:
     return TextDraft(text=form.text, scene=form.scene if form.scene in scenes else None)
 
 
-def _list_drafts(pages: AuthorPages, author: str) -> list[tuple[str, str]]:
+async def _list_drafts(pages: AuthorPages, author: str) -> list[tuple[str, str]]:
     """Titles of the author's drafts, with the paths of their pages."""
     listed = []
-    for file in pages.authoring.list_drafted(author):
+    for file in await pages.authoring.list_drafted(author):
         character = file.rpartition("/")[2].removesuffix(".yaml")
         suffix, title = ("/scenes", f"Scenes of {character}") if "/" in file else ("", character)
         listed.append((title, f"/view/characters/{character}{suffix}/edit"))
@@ -413,7 +413,7 @@ def _add_form_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer, r
 def _add_new_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer, render_sheet: RenderSheet) -> None:
     @router.get(_NEW)
     async def begin(request: Request, author: CallerName) -> Response:
-        return _render(request, renderer, _build_new(pages, author, SheetForm(), ()))
+        return _render(request, renderer, await _build_new(pages, author, SheetForm(), ()))
 
     @router.post(_NEW)
     async def begin_with(request: Request, author: CallerName) -> Response:
@@ -423,7 +423,7 @@ def _add_new_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer, re
         if not faults and await _is_taken(pages, character, author):
             faults = (FormFault("name", f"is taken: there is a character {character} already"),)
         if faults or doing not in {"save", "sheet"}:
-            page = _build_new(pages, author, form, faults)
+            page = await _build_new(pages, author, form, faults)
             page = page if faults else await _add_check(pages, page, character)
             return _render(request, renderer, page, 422 if faults else 200)
         opened = await _open_text(pages, name_file(character, ""), author)
@@ -501,7 +501,7 @@ async def _is_taken(pages: AuthorPages, character: str, author: str) -> bool:
     return bool(opened.published) or opened.draft is not None
 
 
-def _build_new(pages: AuthorPages, author: str, form: SheetForm, faults: Sequence[FormFault]) -> FormPage:
+async def _build_new(pages: AuthorPages, author: str, form: SheetForm, faults: Sequence[FormFault]) -> FormPage:
     return FormPage(
         title="New character",
         path=_NEW,
@@ -511,7 +511,7 @@ def _build_new(pages: AuthorPages, author: str, form: SheetForm, faults: Sequenc
         languages=pages.list_languages(),
         faults={one.field: one.message for one in faults},
         drop=True,
-        drafts=_list_drafts(pages, author),
+        drafts=await _list_drafts(pages, author),
         rows=_count_texts(pages),
     )
 

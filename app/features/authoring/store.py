@@ -34,7 +34,7 @@ authored = get_table(AuthoredTable)
 
 
 MOST_DRAFTS: Final = 100
-"""Of an author. Every replica reads the names of all drafts again and again."""
+"""Of an author, whose pages list them."""
 
 
 class DraftTable(TableRecord, table=True):
@@ -143,9 +143,9 @@ class AuthoredStore(StorePart):
         return None if row is None else _build_draft(row)
 
     @reads
-    def list_drafted(self, connection: Connection) -> list[tuple[str, str]]:
-        """File and author of every draft."""
-        return sorted((file, author) for file, author in connection.execute(select(drafts.c.file, drafts.c.author)))
+    def list_drafted(self, connection: Connection, author: str) -> list[str]:
+        """The files of which this author keeps a draft."""
+        return sorted(connection.execute(select(drafts.c.file).where(drafts.c.author == author)).scalars())
 
     @writes("authored")
     def put_draft(
