@@ -53,6 +53,8 @@ from app.toolkit.texts import PALETTE, cut_excerpt
 Verdict = Literal["better", "worse", "undecided", "not comparable"]
 
 _SIGNIFICANT: Final = 0.05
+FEWEST_TASKS: Final = 6
+"""With fewer, p is not below .05 even where all tasks moved one way (2 / 2 ** 5 = .06)."""
 _MAX_CHANGES: Final = 10
 
 
@@ -160,9 +162,8 @@ _Value = Callable[[TaskAttempts], float | None]
 
 
 def _compute_noticeable(pairs: _Pairs) -> float | None:
-    """None if even equal signs for all tasks, p = 2 / 2 ** tasks, would not be significant."""
     moved = [(two.reward or 0.0) - (one.reward or 0.0) for one, two in pairs]
-    return compute_noticeable(moved) if 2.0 ** (1 - len(moved)) < _SIGNIFICANT else None
+    return compute_noticeable(moved) if len(moved) >= FEWEST_TASKS else None
 
 
 def _compare_passes(

@@ -15,11 +15,10 @@ from app.domain.budgets import BudgetForecast
 from app.domain.rollups import Rollup, add_up_rollups
 from app.domain.runs import Alarm, RunProgress, RunState, SeriesName
 from app.domain.scores import REASON_WORDS, Score, ScoreSummary, explain_score
-from app.domain.values import Estimated
-from app.evaluation.comparison import Comparison
+from app.evaluation.comparison import FEWEST_TASKS, Comparison, Difference
 from app.service.gateway import JudgeEntry
 from app.toolkit.charts import Scale, format_points
-from app.toolkit.texts import escape_invisible, format_signed
+from app.toolkit.texts import escape_invisible, format_p_value, format_signed
 
 _LONGEST: Final = 220
 """Characters of a sentence that a judge or verifier wrote."""
@@ -271,10 +270,10 @@ def tell_comparison(names: tuple[str, str], comparison: Comparison | None, group
     first, second = map(escape_invisible, names)
     if comparison is None:
         return _begin_with_name(_tell_nothing_shared((first, second), groups, tasks))
-    change = comparison.overall.difference
-    figures = f"{_tell_difference(change)} on {count_words(comparison.tasks, 'task')}"
+    figures = f"{_tell_difference(comparison.overall)} on {count_words(comparison.tasks, 'task')}"
     if comparison.verdict not in {"better", "worse"}:
-        return f"Which of {first} and {second} is better is not decided: {figures}."
+        why = "too few tasks, " if comparison.tasks < FEWEST_TASKS else ""
+        return f"Which of {first} and {second} is better is not decided: {why}{figures}."
     is_better = comparison.verdict == "better"
     moved = [(row.difference.value or 0.0, row.name) for row in comparison.criteria]
     moved = moved if is_better else [(-value, name) for value, name in moved]
@@ -284,9 +283,12 @@ def tell_comparison(names: tuple[str, str], comparison: Comparison | None, group
     )
 
 
-def _tell_difference(change: Estimated) -> str:
+def _tell_difference(overall: Difference) -> str:
+    """With its p, since an interval may leave 0 out where p is too large for a verdict."""
+    change = overall.difference
     value, low, high = (format_signed(end or 0.0) for end in (change.value, change.low, change.high))
-    return f"{value} (95 % {low} to {high})"
+    is_measured = change.tasks >= FEWEST_TASKS
+    return f"{value} (95 % {low} to {high}, p {format_p_value(overall.p)})" if is_measured else value
 
 
 def _tell_nothing_shared(names: tuple[str, str], groups: tuple[int, int], tasks: int) -> str:
