@@ -73,6 +73,7 @@ class Difference(Frozen):
     before: FiniteNumber
     after: FiniteNumber
     difference: MeanEstimate
+    """Without an interval under FEWEST_TASKS."""
     p: FiniteNumber
     """p-value of the sign-flip test."""
     adjusted_p: FiniteNumber
@@ -222,10 +223,17 @@ def _compute_difference(name: str, pairs: _Pairs, value: _Value, resampler: Resa
         name=name,
         before=fmean(one for one, _ in both),
         after=fmean(two for _, two in both),
-        difference=resampler.estimate(moved, least=-1.0),
+        difference=_estimate_change(moved, resampler),
         p=p,
         adjusted_p=p,
     )
+
+
+def _estimate_change(moved: Sequence[float], resampler: Resampler) -> MeanEstimate:
+    """An interval of two or three tasks would be as narrow as these happen to agree."""
+    if len(moved) < FEWEST_TASKS:
+        return MeanEstimate(value=fmean(moved), tasks=len(moved))
+    return resampler.estimate(moved, least=-1.0)
 
 
 def _build_change(one: TaskAttempts, two: TaskAttempts) -> TaskChange:
