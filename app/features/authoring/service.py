@@ -212,6 +212,14 @@ class AuthoringService:
         """Whether a stored revision stands in place of the folder's file."""
         return file in self._written
 
+    async def has_own(self, file: str) -> bool:
+        """Whether the folder has a file of that name."""
+        return await run_in_turn("authors", self._read_own, file) is not None
+
+    def list_stored(self) -> list[str]:
+        """The files of which a revision is stored, those that were taken back included."""
+        return sorted(self._in_force)
+
     async def read_all(self) -> list[FileInForce]:
         """All sheets, scenes and lorebooks of the folder as they are in force."""
         texts = await run_in_turn("authors", self._read_folder) | list_texts(self._in_force)

@@ -188,7 +188,14 @@ async def test_a_character_is_begun_in_a_form_talked_to_as_a_draft_and_published
     )
     known = {one["id"] for one in (await here.client.get("/characters")).json()["characters"]}
     scenes = await here.client.get(f"/view/characters/{character}/scenes/edit?format=json")
-    assert [one.status_code for one in replies] == [422, 200, 200, 303, 422, 303, 409, 303]
+    offered = await here.client.get(form)
+    replies.append(await post(form, "withdraw", stamp=read_stamp(offered)))
+    after = await here.client.get(replies[-1].headers["location"])
+    listed = (await here.client.get("/view/author?format=json")).json()["characters"][-1]
+    assert ["Go back to the file" in offered.text, "Unpublish now" in offered.text] == [False, True]
+    assert ["The text is unpublished" in after.text, "Tends the light." in after.text] == [True, True]
+    assert listed == {"id": character, "sheet": "unpublished", "scenes": "none"}
+    assert [one.status_code for one in replies] == [422, 200, 200, 303, 422, 303, 409, 303, 303]
     assert [is_harmless(one) for one in (empty, *replies[:3], replies[4], page, replies[6])] == [True] * 7
     assert "Keeps the lamp." in tried.json()["messages"][0]["content"]
     assert (character in published.text, character in known, drafts) == (False, True, [character])
