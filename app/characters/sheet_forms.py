@@ -5,8 +5,9 @@ nothing by it. Fields with several items have one a line.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Final, Literal, get_args
 
 from pydantic import JsonValue
@@ -95,6 +96,8 @@ def _find_faults(form: SheetForm) -> Iterator[FormFault]:
 def _find_faults_of_line(field: str, line: ExampleLine) -> Iterator[FormFault]:
     if line.reply.strip() and not line.player.strip():
         yield FormFault(f"{field}.player", "is missing: what does somebody say before?")
+    if line.player.strip() not in ("", *QUESTIONS) and not line.reply.strip():
+        yield FormFault(f"{field}.reply", "is missing: the character says nothing here yet")
     for part, text in (("player", line.player), ("reply", line.reply)):
         if len(text.strip()) > _MOST_TEXT:
             yield FormFault(f"{field}.{part}", f"is longer than {_MOST_TEXT:,} characters")
@@ -158,17 +161,34 @@ def _summarise(who: str) -> str:
     return line if len(line) <= _MOST_SUMMARY else line[: _MOST_SUMMARY - 1].rpartition(" ")[0] or line[:_MOST_SUMMARY]
 
 
+def _add_unanswered(lines: Sequence[ExampleLine]) -> tuple[ExampleLine, ...]:
+    """The lines in their order, and between them the questions that nobody answered yet, each at its own position
+    where that is free."""
+    if len(lines) > len(QUESTIONS):
+        return tuple(lines)
+    places = max(
+        combinations(range(len(QUESTIONS)), len(lines)),
+        key=lambda chosen: sum(line.player == QUESTIONS[at] for at, line in zip(chosen, lines, strict=True)),
+    )
+    placed = dict(zip(places, lines, strict=True))
+    asked = {line.player for line in lines}
+    left = [question for question in QUESTIONS if question not in asked]
+    for at, question in enumerate(QUESTIONS):
+        if at not in placed:
+            placed[at] = ExampleLine(player=left.pop(left.index(question) if question in left else 0))
+    return tuple(placed[at] for at in range(len(QUESTIONS)))
+
+
 @reads_authored
 def read_sheet_form(text: str, character: str) -> JsonValue:
     """The form that writes this sheet, for `read_in_worker`; None where the sheet says more than a form holds."""
     sheet = parse_model(text, f"{character}.yaml", CharacterSheet)
     lines = [ExampleLine(player=one.player, reply=one.reply) for one in sheet.voice.examples]
-    lines += [ExampleLine(player=question) for question in QUESTIONS[len(lines) :]]
     form = SheetForm(
         name=sheet.identity.name,
         who=sheet.core.description or "",
         voice=sheet.voice.style or "",
-        lines=tuple(lines),
+        lines=_add_unanswered(lines),
         wants="\n".join(sheet.core.goals),
         knows="\n".join(sheet.knowledge.knows),
         must_not_know="\n".join(sheet.knowledge.does_not_know),
@@ -176,7 +196,7 @@ def read_sheet_form(text: str, character: str) -> JsonValue:
         language=sheet.voice.language,
         rating=sheet.boundaries.content_rating or RATINGS[0],
     )
-    if len(form.lines) > len(QUESTIONS) or find_form_faults(form):
+    if len(lines) > len(QUESTIONS) or find_form_faults(form):
         return None
     again = parse_model(write_sheet(form, character), f"{character}.yaml", CharacterSheet)
     return form.model_dump(mode="json") if again == sheet else None

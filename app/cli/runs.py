@@ -305,7 +305,7 @@ def _list_difference(row: Difference) -> tuple[str, ...]:
         format_figure(row.after),
         format_figure(difference.value, "+.3f"),
         interval,
-        format_figure(row.adjusted_p),
+        format_figure(None if difference.low is None else row.adjusted_p),
     )
     return row.name, str(difference.tasks), *figures
 

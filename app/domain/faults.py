@@ -125,7 +125,9 @@ def _explain(item: Mapping[str, Any], *, kind: object, noun: str, quotes: bool, 
         if error == "missing":
             words = "missing" if wanted == _ANYTHING else f"missing; {words}"
         elif quotes and "input" in item and not place.is_secret:
-            words = f"{quote(item['input'])} was given; {words}"
+            # A text in the place of an object may be a whole key or address, which has no name yet.
+            is_other = isinstance(item["input"], str) and wanted == _OBJECT
+            words = f"{'text' if is_other else quote(item['input'])} was given; {words}"
     return Fault((*base, *location), (*base, *place.path), error, words)
 
 

@@ -27,7 +27,8 @@ def check_origin(origin: str) -> str:
     """In small letters. ValueError for what no browser sends, and for `*`: it would let every site act here."""
     origin = origin.lower().removesuffix("/")
     if not _ORIGIN.fullmatch(origin):
-        raise ValueError(f"{origin!r} is no origin such as https://game.example or http://localhost:3000")
+        named = origin.rpartition("@")[2]  # without a password
+        raise ValueError(f"{named!r} is no origin such as https://game.example or http://localhost:3000")
     return origin
 
 

@@ -84,6 +84,7 @@ from app.store.tables import (
     leases,
     part_members,
     pruned_groups,
+    rollouts,
     runs,
     spending,
     tasks,
@@ -229,8 +230,8 @@ _COUNTED: Final = tuple(RunSpending.model_fields)
 
 
 def _lock(connection: Connection, account: Account) -> None:
-    """Until the transaction ends. A batch of writes may lock many accounts; its units are sorted by account, so that
-    replicas lock them in one order."""
+    """Until the transaction ends, the account of a judge or run. A batch of writes may lock many accounts; its units
+    are sorted by account, so that replicas lock them in one order. Keys are locked before a batch begins."""
     lock_names(connection, [f"{account.kind} {account.name}"])
 
 
@@ -401,7 +402,7 @@ def _build_state_query(kind: AccountKind) -> Select[Any]:
     others = [holds.c.kind == is_kind, holds.c.account == account, holds.c.hold != bindparam("without", type_=String)]
     left = select(*(each.label(f"spent_{place}") for place, each in enumerate(spent))).where(*mine).subquery("spent")
     if by_lease:
-        others.append(_is_in_force(now))
+        others.append(_is_in_force(now, _is_leased(now)))
     reserved = select(*(each.label(f"held_{place}") for place, each in enumerate(held))).select_from(kept)
     right = reserved.where(*others).subquery("held")
     return select(left, right).select_from(left.join(right, true()))
@@ -410,22 +411,28 @@ def _build_state_query(kind: AccountKind) -> Select[Any]:
 _HOLDS_AND_LEASES: Final = holds.join(leases, leases.c.lease_id == holds.c.hold, isouter=True)
 
 
-def _is_in_force(now: ColumnElement[int]) -> ColumnElement[bool]:
-    """Whether what a key has reserved still counts, of `_HOLDS_AND_LEASES`; otherwise it is forgotten. It lasts for its
-    time, while its lease does, and as long as its group is to be judged."""
-    is_leased = and_(IS_LIVE, leases.c.expires_at > now)
+def _is_leased(now: ColumnElement[int]) -> ColumnElement[bool]:
+    """Whether the lease under whose name something is reserved lasts, or its answer is to be judged."""
     is_answered = and_(holds.c.until.is_(None), leases.c.state == literal_column("'done'"))
+    return or_(and_(IS_LIVE, leases.c.expires_at > now), is_answered)
+
+
+def _is_in_force(now: ColumnElement[int], is_leased: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Whether what a key has reserved still counts; otherwise it is forgotten. It lasts for its time, while its lease
+    does, and as long as its group is to be judged."""
     of_group = groups.c.group_id == func.coalesce(holds.c.holder, holds.c.hold)
     is_judged = exists().where(of_group, groups.c.outcome == literal_column("'pending'"))
     # Without a row of a lease, or without a time, its conditions are null, and so would be their opposite.
-    return func.coalesce(or_(holds.c.until > now, is_leased, is_answered, is_judged), false())
+    return func.coalesce(or_(holds.c.until > now, is_leased, is_judged), false())
 
 
 def _forget_overdue_of_keys() -> Delete:
+    """It asks of each row by itself. As a list of names it would take time quadratic in the rows on PostgreSQL, until
+    that has statistics of the table."""
     now, account = bindparam("now", type_=BigInteger), bindparam("account", type_=String)
     mine = holds.c.kind == literal_column("'key'"), holds.c.account == account
-    over = select(holds.c.hold).select_from(_HOLDS_AND_LEASES).where(*mine, not_(_is_in_force(now)))
-    return delete(holds).where(*mine, holds.c.hold.in_(over))
+    is_leased = exists().where(leases.c.lease_id == holds.c.hold, _is_leased(now))
+    return delete(holds).where(*mine, not_(_is_in_force(now, is_leased)))
 
 
 def _build_spending_upsert(postgres: bool) -> Insert:
@@ -638,8 +645,17 @@ def _load_spending(connection: Connection, account: Account) -> tuple[Environmen
     )
 
 
+_FORGOTTEN: Final = "forgotten_accounts"
+"""Of a connection, the accounts of which its transaction has forgotten what is overdue."""
+
+
 def _forget_overdue(connection: Connection, account: Account, now: int) -> None:
-    """What is reserved and does not count any longer."""
+    """What is reserved and does not count any longer: once in a batch, since each time takes as long as much as the
+    account has reserved."""
+    forgotten: frozenset[Account] = connection.get_execution_options().get(_FORGOTTEN, frozenset())
+    if account in forgotten:
+        return
+    connection.execution_options(**{_FORGOTTEN: forgotten | {account}})
     _FORGET_OVERDUE[account.kind].fetch(connection, account=account.name, now=now)
 
 
@@ -652,12 +668,11 @@ _BATCH_SECONDS: Final = 60
 class QuotaStore(StorePart):
     """Counts what keys use. Changes are atomic over all processes on the database, and durable on return."""
 
-    @writes(lambda asked: build_order_key(asked.key))
+    @writes(lambda asked: name_key(asked.key), locked=True)
     def reserve(self, connection: Connection, asked: HandOut) -> HandOutGrant:
         """Counts the request where requests are limited. If all quotas allow it, reserves what the batch may take and
         admits its run for a day."""
         account = Account("key", asked.key)
-        _lock(connection, account)
         now = self.database.read_lease_clock(connection)
         usage = _load_usage(connection, account, now)
         expected = {
@@ -689,7 +704,7 @@ class QuotaStore(StorePart):
         _put_hold(connection, _build_hold(account, batch, leases=demand.leases, opened=demand.judging, until=until))
         return HandOutGrant(None, uses, batch, expected)
 
-    @writes(lambda key, *_: build_order_key(key))
+    @writes(lambda key, *_: name_key(key))
     def confirm(self, connection: Connection, key: str, hold: str, leases: Mapping[str, Amount]) -> None:
         """What was reserved for the batch is reserved for each of its leases instead."""
         _drop_holds(connection, "key", [hold])
@@ -700,16 +715,15 @@ class QuotaStore(StorePart):
         ]
         insert_rows(connection, holds, made)
 
-    @writes(lambda asked: build_order_key(asked.key))
+    @writes(lambda asked: name_key(asked.key), locked=True)
     def admit_judging(self, connection: Connection, asked: JudgingRequest) -> JudgingGrant:
         """As the function of this name, in a transaction of its own."""
         return admit_judging(connection, self.database, asked)
 
-    @writes(lambda key, *_: build_order_key(key))
+    @writes(lambda key, *_: name_key(key), locked=True)
     def give_back(self, connection: Connection, key: str, reserved: Sequence[Reserved]) -> None:
         """What the key reserved is free again, but for what it asked for once more since."""
         account = Account("key", key)
-        _lock(connection, account)
         for one in reserved:
             _give_back(connection, account, one)
 
@@ -720,9 +734,8 @@ class QuotaStore(StorePart):
 
 def admit_judging(connection: Connection, database: Database, asked: JudgingRequest) -> JudgingGrant:
     """Counts the request where requests are limited, and says of each demand whether it may be judged. What a lease
-    pays for is bound to that lease, and what needs room is reserved under its name."""
+    pays for is bound to that lease, and what needs room is reserved under its name. `name_key` must be locked."""
     account = Account("key", asked.key)
-    _lock(connection, account)
     now = database.read_lease_clock(connection)
     if asked.counted and asked.needs_request and asked.quotas.requests_per_day is not None:
         usage = _load_usage(connection, account, now)
@@ -799,7 +812,7 @@ class _JudgingAdmission:
     quotas: KeyQuotas
     now: int
     outcomes: Mapping[str, str]
-    """Of groups that are stored, or were once."""
+    """Of groups that are stored, or were once; `final` of those that are unscored and stay so."""
     leases: dict[str, _NamedLease]
     runs: set[str]
     """That are admitted."""
@@ -927,9 +940,25 @@ class _JudgingAdmission:
         return not {place for (place,) in taken}.issuperset(piece.places)
 
 
+_STAYS_UNSCORED: Final = and_(
+    groups.c.outcome == literal_column("'unscored'"),
+    or_(
+        groups.c.flags.contains('"masked"'),
+        not_(
+            exists().where(
+                rollouts.c.group_sequence == groups.c.sequence,
+                rollouts.c.outcome != literal_column("'scored'"),
+                rollouts.c.reason != literal_column("'stale'"),
+            )
+        ),
+    ),
+)
+"""As `Group.is_final`, without reading what the completions say."""
 _SELECT_OUTCOMES: Final = PreparedStatement(
     lambda postgres: union_all(
-        select(groups.c.group_id, groups.c.outcome).where(is_among(groups.c.group_id, "names", postgres)),
+        select(groups.c.group_id, case((_STAYS_UNSCORED, literal_column("'final'")), else_=groups.c.outcome)).where(
+            is_among(groups.c.group_id, "names", postgres)
+        ),
         select(pruned_groups.c.group_id, literal_column("'pruned'")).where(
             is_among(pruned_groups.c.group_id, "names", postgres)
         ),
@@ -1060,6 +1089,6 @@ def _load_usage(connection: Connection, account: Account, now: int, *, without: 
     )
 
 
-def build_order_key(key: str) -> str:
-    """Where units that admit something for the key come in a batch."""
-    return f"quotas {key}"
+def name_key(key: str) -> str:
+    """What units lock that admit something for the key, and where they come in a batch."""
+    return f"key {key}"

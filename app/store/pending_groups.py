@@ -38,7 +38,7 @@ from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import Group, Rollout
 from app.domain.parts import Arrival, GroupSlot, PendingGroupStatus, RetryWindows, name_late_group
 from app.domain.tasks import Completion
-from app.store.budgets import JudgingRequest, NoRoom, admit_judging, build_order_key
+from app.store.budgets import JudgingRequest, NoRoom, admit_judging, name_key
 from app.store.database import Database, StorePart, reads, writes
 from app.store.group_rows import (
     GroupToStore,
@@ -57,7 +57,6 @@ from app.store.statements import (
     from_micros,
     insert_rows,
     is_among,
-    lock_names,
 )
 from app.store.tables import groups, part_members, parts
 
@@ -97,8 +96,10 @@ class PendingGroupStore(StorePart):
         sample whose key has quotas, it is reserved for its group in the same transaction: NoRoom where a quota does not
         allow a new place, or that the judges of an unscored group are asked again."""
         operation = "PendingGroupStore.assign_slot"
-        order = "parts" if asked is None else build_order_key(asked.key)
-        slot = await self.database.write_shared(operation, self._assign_slots, (arrival, windows, asked), order)
+        # The scope also before there is a row to lock.
+        locks = [f"parts {arrival.scope}", *([name_key(asked.key)] if asked is not None else [])]
+        item = arrival, windows, asked
+        slot = await self.database.write_shared(operation, self._assign_slots, item, "parts", locks)
         if isinstance(slot, Exception):
             raise slot
         return slot
@@ -463,8 +464,6 @@ def _assign_slots(
     reserve."""
     arrivals = [arrival for arrival, _, _ in items]
     scopes = sorted({one.scope for one in arrivals})
-    # Also before there is a row to lock.
-    lock_names(connection, [f"parts {scope}" for scope in scopes])
     now = database.read_lease_clock(connection)
     newest = _load_newest_groups(connection, scopes)
     if unknown := {one.scope: one for one in arrivals if one.names_group and one.scope not in newest}:

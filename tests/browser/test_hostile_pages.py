@@ -323,6 +323,8 @@ NOT_SHOWN: Final = {
     "GET /view/new-world": "the form is empty",
     "GET /view/worlds/{world}/events/new": "so is that of an event",
     "GET /view/worlds/{world}/lorebooks/new": "so is that of a lorebook",
+    "GET /view/characters/{character}/form": "the sheets of the store say more than a form holds",
+    "GET /view/characters/{character}/portrait": "a picture",
     "GET /view/stats": "it leads to another page",
     "POST /sign-out": "so does this",
 }

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from app.characters.sheet_checks import SheetCheckContext, build_source, check_sources
 from app.characters.sheet_forms import (
+    QUESTIONS,
     RATINGS,
     ExampleLine,
     SheetForm,
@@ -23,7 +24,10 @@ from app.toolkit.templates import find_packaged_folder
 LISTS = ("wants", "knows", "must_not_know", "limits")
 TYPED = st.text(st.characters(codec="utf-8"), max_size=60)
 SAID = TYPED.filter(lambda text: bool(text.strip()))
-LINES = st.lists(st.builds(ExampleLine, player=SAID, reply=TYPED), min_size=3, max_size=3).map(tuple)
+LINE = st.builds(ExampleLine, player=SAID, reply=SAID) | st.sampled_from(QUESTIONS).map(
+    lambda question: ExampleLine(player=question)
+)
+LINES = st.lists(LINE, min_size=3, max_size=3).map(tuple)
 FORMS = st.builds(
     SheetForm,
     name=SAID,
@@ -50,19 +54,34 @@ def test_every_filled_form_writes_a_sheet_without_errors_and_reads_it_back(form:
 def test_faults_name_their_fields() -> None:
     form = SheetForm(
         name=" ",
-        lines=(ExampleLine(player="", reply="Aye."),),
+        lines=(ExampleLine(player="", reply="Aye."), ExampleLine(player="Where is the boat?")),
         wants="a\n" * 51,
         limits=f"{'a' * 3000}\n" * 7,
         language="English",
         rating="all",
     )
-    fields = ["name", "who", "lines.0.player", "wants", "limits", "language", "rating"]
+    fields = ["name", "who", "lines.0.player", "lines.1.reply", "wants", "limits", "language", "rating"]
     assert [one.field for one in find_form_faults(form)] == fields
     with pytest.raises(InvalidRequest, match="name is missing"):
         write_sheet(form, "mara")
     spelled = SheetForm(name="Mara", who="x", **dict.fromkeys(LISTS, ("\x01" * 4000 + "\n") * 5))
     with pytest.raises(TooLarge):
         write_sheet(spelled, "mara")
+
+
+@pytest.mark.parametrize(
+    ("replies", "read"),
+    [
+        ({2: "No."}, (("Who are you?", ""), ("What brings you here?", ""), ("Can you help me?", "No."))),
+        ({0: "Hob.", 2: "No."}, (("Where is it?", "Hob."), ("What brings you here?", ""), ("Can you help me?", "No."))),
+        ({0: "Hob."}, (("Where is it?", "Hob."), ("What brings you here?", ""), ("Can you help me?", ""))),
+    ],
+)
+def test_lines_keep_their_order_and_their_questions(replies: dict[int, str], read: tuple[tuple[str, str], ...]) -> None:
+    asked = ("Where is it?" if 0 in replies else QUESTIONS[0], *QUESTIONS[1:])
+    lines = tuple(ExampleLine(player=asked[at], reply=replies.get(at, "")) for at in range(3))
+    found: Any = read_sheet_form(write_sheet(SheetForm(name="Mara", who="x", lines=lines), "mara"), "mara")
+    assert tuple((one["player"], one["reply"]) for one in found["result"]["lines"]) == read
 
 
 def test_a_sheet_that_says_more_than_a_form_holds_is_no_form() -> None:

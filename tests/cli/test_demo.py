@@ -5,7 +5,9 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import expect
 
+from tests.support.chromium import MISSING, chromium, chromium_path
 from tests.support.commands import ended
 from tests.support.gateways import Gateways
 
@@ -56,3 +58,18 @@ def test_what_no_offline_judge_can_tell_apart_is_left_out(told: dict[str, Any]) 
         ["blackjack", "rlaif"],
         set(),
     )
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(chromium_path() is None, reason=MISSING)
+def test_a_lead_sees_in_three_clicks_which_step_is_better_and_why(told: dict[str, Any]) -> None:
+    home = httpx.URL(next(iter(told["worth_opening"]))).join("/")
+    with chromium() as browser, browser.new_context(viewport={"width": 1400, "height": 900}) as context:
+        page = context.new_page()
+        page.goto(str(home))
+        page.get_by_role("link", name="learns", exact=True).first.click()
+        expect(page.locator("#says")).to_contain_text("Learns:")
+        page.get_by_role("link", name="Compare its first and last step").click()
+        expect(page.locator("#says")).to_contain_text("Step 3 is better: +")
+        page.locator(".reward").first.click()
+        expect(page.locator("#completion-1")).to_be_visible()

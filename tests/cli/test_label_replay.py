@@ -77,7 +77,7 @@ def test_a_draft_that_cannot_be_built_names_its_group(catalogue: Catalogue) -> N
     nobody = LabelledGroup(
         id="9", environment="npc_arena", draft={"character": "hob_tarant", "line": "Hi"}, replies=group.replies
     )
-    with pytest.raises(InvalidRequest, match=r"group 3: draft\.messages: "):
+    with pytest.raises(InvalidRequest, match=r"group 3: `draft\.messages`: an empty list"):
         build_situation(group, catalogue)
     with pytest.raises(InvalidRequest, match=r"group 9: draft\.character: there is no character 'hob_tarant'"):
         build_situation(nobody, catalogue)

@@ -97,7 +97,7 @@ def test_what_is_paid_otherwise_is_told_by_kind() -> None:
     [
         (("--judge", "nobody"), 1, "there is no judge 'nobody'"),
         (("--run", "rescoredd"), 1, "there is no run 'rescoredd'; did you mean 'rescored'?"),
-        (("--mode", "shouting"), 2, "'listwise', 'pairwise', 'pointwise'"),
+        (("--mode", "shouting"), 2, '`--mode`: "shouting" was given'),
     ],
 )
 def test_what_is_refused_is_said(served: Served, options: tuple[str, ...], status: int, said: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 
 from app.domain.access import Caller, work_for
 from app.domain.budgets import Amount, KeyQuotas, KeyUsage
@@ -18,6 +18,8 @@ from app.store.budgets import HandOut, HandOutPart, JudgingDemand, JudgingReques
 from app.store.group_rows import GroupToStore
 from app.store.tables import holds
 from tests.store.test_parts import sample
+from tests.store.test_plans import statements_made
+from tests.support.databases import Postgres
 from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream
 
 BOUND = Amount(1000, 1.0)
@@ -77,6 +79,15 @@ async def test_what_was_put_aside_for_leases_that_nobody_answered_is_forgotten(
         await store.quotas.admit_judging(demand(DAY, JudgingDemand("g", "gsm8k", BOUND, "a")))
         held.append(await count_holds(store))
     assert held == [4, 2, 1]  # with the run's own admission
+
+
+async def test_what_is_overdue_is_forgotten_once_in_a_batch_row_by_row(store: Store) -> None:
+    """A list of names is compared with each row by PostgreSQL, as long as it has no statistics."""
+    cap = KeyQuotas(judge_usd_per_day=9.0, hard=True)
+    asked = [demand(cap, *(JudgingDemand(f"{batch} {n}", "gsm8k", BOUND) for n in range(2))) for batch in range(2)]
+    made = await statements_made({"admit": asyncio.gather(*map(store.quotas.admit_judging, asked))})
+    deleting = [statement for statement, _ in made["admit"] if statement.startswith("DELETE")]
+    assert [(one.count("FROM holds"), one.count("JOIN")) for one in deleting] == [(1, 0)]
 
 
 async def test_a_batch_whose_process_died_is_free_after_a_minute(store: Store, clock: MovableClock) -> None:
@@ -160,6 +171,23 @@ async def test_four_services_hand_out_no_more_than_the_quotas_allow(store: Store
     )
 
 
+async def test_a_batch_locks_all_keys_and_scopes_before_its_first_unit(postgres: Postgres) -> None:
+    """Otherwise two replicas can each hold a lock that the other waits for."""
+    mine = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
+    asked = demand(DAY, JudgingDemand("g", "gsm8k", BOUND, size=2))
+    async with opened(postgres.migrated()) as store:
+        await store.tasks.put([record(0)])
+        locked, *_ = await asyncio.gather(
+            store.views.database.write(lambda connection: connection.execute(mine).scalar_one()),
+            store.quotas.admit_judging(asked),
+            store.quotas.reserve(ask(1)),
+            store.quotas.give_back("bob", ()),
+            store.parts.assign_slot(sample("a"), RetryWindows(), asked),
+            store.parts.assign_slot(sample("b", scope="other"), RetryWindows()),
+        )
+    assert locked == 4
+
+
 async def test_a_batch_that_cannot_be_made_holds_nothing(store: Store) -> None:
     grant = await store.quotas.reserve(ask(4))
     await store.quotas.confirm("ada", grant.hold, {})
@@ -205,6 +233,18 @@ async def test_a_group_whose_judges_failed_is_tried_again_under_its_lease(store:
     answers += await ask_for(store, used_up, answer_to(lease), answer_to(lease, "other"))
     answers += await ask_for(store, KeyQuotas(judge_usd_per_day=1e-6, hard=True), answer_to(lease))
     assert answers == [True, True, False, False]
+
+
+@pytest.mark.dialects
+async def test_a_group_that_stays_unscored_takes_nothing_when_it_comes_again(store: Store) -> None:
+    await store.tasks.put([record(0)])
+    failed, stale = Score.unscored("judge_failed", "away"), Score.unscored("stale")
+    scores = {"masked": [failed], "stale": [stale, stale], "half stale": [stale, failed]}
+    await store.groups.add([group(name, given) for name, given in scores.items()])
+    await store.groups.mask("masked")
+    full = KeyQuotas(judge_usd_per_day=0.5, hard=True)
+    answers = await ask_for(store, full, *(JudgingDemand(name, "gsm8k", BOUND) for name in scores))
+    assert answers == [True, True, False]
 
 
 async def test_a_lease_that_is_over_pays_for_nothing_unless_its_group_came_before(

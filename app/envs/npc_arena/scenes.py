@@ -140,7 +140,7 @@ class SceneRow(BaseModel):
         try:
             return Scene.model_validate({"kind": "conversation", **values})
         except ValidationError as error:
-            raise ValueError(explain_faults(error, Scene)[0].sentence) from None
+            raise ValueError(explain_faults(error, Scene, quotes=False)[0].sentence) from None
 
     def _read_items(self, name: str) -> list[JsonValue]:
         items: Sequence[JsonValue] = getattr(self, name)

@@ -289,7 +289,7 @@ def _validate_body(model: TypeAdapter[T], body: bytes) -> T:
         mended = _mend_messages(body)
         if mended is not None and not may_hold_surrogates(mended):
             return _validate_body(model, mended)
-    raise RequestValidationError([_build_fault(item, model) for item in refused.errors(include_url=False)])
+    raise RequestValidationError([*_build_faults(refused.errors(include_url=False), model)])
 
 
 def _mend_messages(body: bytes) -> bytes | None:
@@ -308,13 +308,15 @@ def _parse_body(model: TypeAdapter[T], body: bytes) -> T:
     return cast(T, _STRICT[id(model)].validate_json(body))
 
 
-def _build_fault(item: ErrorDetails, kind: TypeAdapter[T]) -> object:
-    """An error in FastAPI's format. Atropos answers invalid JSON with 422 too, hence the other type."""
-    context = item.get("ctx", {})
-    if item["type"] == "shape":
-        return {"type": "shape", "loc": ("body", *item["loc"], str(context["field"])), "msg": context["message"]}
-    fault = explain_faults([item], kind._type, base=("body",))[0]
-    return {"type": "value", "loc": fault.location, "msg": fault.words}
+def _build_faults(items: Sequence[ErrorDetails], kind: TypeAdapter[T]) -> Iterator[object]:
+    """Errors in FastAPI's format. Atropos answers invalid JSON with 422 too, hence the other type."""
+    for item in items:
+        if item["type"] == "shape":
+            context = item.get("ctx", {})
+            yield {"type": "shape", "loc": ("body", *item["loc"], str(context["field"])), "msg": context["message"]}
+    others = [item for item in items if item["type"] != "shape"]
+    for fault in explain_faults(others, kind._type, base=("body",)):
+        yield {"type": "value", "loc": fault.location, "msg": fault.words}
 
 
 def _pack_group(env_id: int | None, size: int, text: bytes) -> PackedGroup:

@@ -115,8 +115,14 @@ async def _open_text(pages: AuthorPages, file: str, author: str) -> OpenedText:
         published, revision = in_force.text, in_force.revision
     except NotFound:
         published, revision = "", pages.authoring.find_number(file)
-    text = published or _begin(file) if draft is None else draft.text
+    text = published or await _read_last(pages, file, revision) if draft is None else draft.text
     return OpenedText(file, text, published, revision, draft)
+
+
+async def _read_last(pages: AuthorPages, file: str, withdrawal: int) -> str:
+    """What was published before it was taken back, or what a new text begins with."""
+    last = (await pages.authoring.get_revision(file, withdrawal - 1)).text if withdrawal > 1 else None
+    return last or _begin(file)
 
 
 def _begin(file: str) -> str:
@@ -160,8 +166,8 @@ async def _store(
     if doing == "discard":
         await authoring.remove_draft(file, author)
         return {"done": "discarded"}
-    change = AuthoredChange(file=file, text=None, based_on=revision)
-    return {"saved": (await authoring.save([change], author, form.note))[0].revision}
+    await authoring.save([AuthoredChange(file=file, text=None, based_on=revision)], author, form.note)
+    return {"done": "taken-back" if await authoring.has_own(file) else "unpublished"}
 
 
 def _parse_stamp(stamp: str) -> tuple[int, str]:
@@ -176,8 +182,10 @@ def _tell_done(done: str, saved: int | None) -> str:
     if saved:
         return f"Revision {saved} is published."
     said = {
-        "draft": "Your draft is saved. Prompts, tries and talks of yours use it; nobody else sees it.",
+        "draft": "Your draft is saved. Choose it on the page Talk to hear it: games and trainings do not have it.",
         "discarded": "Your draft is gone. Below stands what is published.",
+        "taken-back": "The published text is taken back. The file in the folder counts again.",
+        "unpublished": "The text is unpublished: nobody is served it any more. Publish it to bring it back.",
     }
     return said.get(done, "")
 
@@ -189,11 +197,13 @@ async def _describe_publishing(pages: AuthorPages, opened: OpenedText, *, checks
     stored, draft = opened.revision, opened.draft
     is_own = pages.authoring.is_written(opened.file)
     published = f"Published: revision {stored}." if is_own else "Published: the file in the folder."
+    none_yet = "Unpublished." if stored else "Not published yet."
     return Publishing(
-        published=published if opened.published else "Not published yet.",
+        published=published if opened.published else none_yet,
         draft=None if draft is None else draft.saved_at,
         newer=stored if draft is not None and draft.based_on < stored else None,
         can_withdraw=is_own,
+        has_file=is_own and await pages.authoring.has_own(opened.file),
         trainings=trainings.changing,
         pinned=trainings.pinned,
     )
@@ -203,23 +213,37 @@ def _draft_of(form: TextForm, scenes: Sequence[str]) -> TextDraft:
     return TextDraft(text=form.text, scene=form.scene if form.scene in scenes else None)
 
 
-def _list_drafts(pages: AuthorPages, author: str) -> list[tuple[str, str]]:
+async def _list_drafts(pages: AuthorPages, author: str) -> list[tuple[str, str]]:
     """Titles of the author's drafts, with the paths of their pages."""
     listed = []
-    for file in pages.authoring.list_drafted(author):
+    for file in await pages.authoring.list_drafted(author):
         character = file.rpartition("/")[2].removesuffix(".yaml")
         suffix, title = ("/scenes", f"Scenes of {character}") if "/" in file else ("", character)
         listed.append((title, f"/view/characters/{character}{suffix}/edit"))
     return listed
 
 
-def _count_texts(pages: AuthorPages) -> list[tuple[str, str, int, int]]:
-    """Id and name of each served character, with the numbers of the revisions of its sheet and its scenes."""
-    count = pages.authoring.find_number
+def _list_texts(pages: AuthorPages) -> list[tuple[str, str, str, str]]:
+    """Id and name of each character, with what counts of its sheet and its scenes. Those that are unpublished come
+    last."""
+    names = pages.list_names()
+    stored = {file.rpartition("/")[2].removesuffix(".yaml") for file in pages.authoring.list_stored()}
+    texts = [(character, called, "from file", "from file or none") for character, called in names.items()]
+    texts += [(character, character, "unpublished", "none") for character in sorted(stored - set(names))]
     return [
-        (character, called, count(name_file(character, "")), count(name_file(character, "/scenes")))
-        for character, called in pages.list_names().items()
+        (
+            character,
+            called,
+            _tell_revision(pages, name_file(character, "")) or sheet,
+            _tell_revision(pages, name_file(character, "/scenes")) or scenes,
+        )
+        for character, called, sheet, scenes in texts
     ]
+
+
+def _tell_revision(pages: AuthorPages, file: str) -> str:
+    """Empty where no revision counts."""
+    return f"revision {pages.authoring.find_number(file)}" if pages.authoring.is_written(file) else ""
 
 
 # The editor: sheets and scenes as YAML.
@@ -382,7 +406,7 @@ class FormPage:
     saved: str = ""
     drop: bool = False
     drafts: Sequence[tuple[str, str]] = ()
-    rows: Sequence[tuple[str, str, int, int]] = ()
+    rows: Sequence[tuple[str, str, str, str]] = ()
     ratings: Sequence[str] = RATINGS
 
     @property
@@ -413,7 +437,7 @@ def _add_form_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer, r
 def _add_new_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer, render_sheet: RenderSheet) -> None:
     @router.get(_NEW)
     async def begin(request: Request, author: CallerName) -> Response:
-        return _render(request, renderer, _build_new(pages, author, SheetForm(), ()))
+        return _render(request, renderer, await _build_new(pages, author, SheetForm(), ()))
 
     @router.post(_NEW)
     async def begin_with(request: Request, author: CallerName) -> Response:
@@ -423,7 +447,7 @@ def _add_new_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer, re
         if not faults and await _is_taken(pages, character, author):
             faults = (FormFault("name", f"is taken: there is a character {character} already"),)
         if faults or doing not in {"save", "sheet"}:
-            page = _build_new(pages, author, form, faults)
+            page = await _build_new(pages, author, form, faults)
             page = page if faults else await _add_check(pages, page, character)
             return _render(request, renderer, page, 422 if faults else 200)
         opened = await _open_text(pages, name_file(character, ""), author)
@@ -501,7 +525,7 @@ async def _is_taken(pages: AuthorPages, character: str, author: str) -> bool:
     return bool(opened.published) or opened.draft is not None
 
 
-def _build_new(pages: AuthorPages, author: str, form: SheetForm, faults: Sequence[FormFault]) -> FormPage:
+async def _build_new(pages: AuthorPages, author: str, form: SheetForm, faults: Sequence[FormFault]) -> FormPage:
     return FormPage(
         title="New character",
         path=_NEW,
@@ -511,8 +535,8 @@ def _build_new(pages: AuthorPages, author: str, form: SheetForm, faults: Sequenc
         languages=pages.list_languages(),
         faults={one.field: one.message for one in faults},
         drop=True,
-        drafts=_list_drafts(pages, author),
-        rows=_count_texts(pages),
+        drafts=await _list_drafts(pages, author),
+        rows=_list_texts(pages),
     )
 
 

@@ -1,10 +1,10 @@
 """Sheets and scenes that authors write while the service runs.
 
 The published text of a file is its newest stored revision, or else the folder's own file. Beside it each author may
-keep a draft, which that author's tries, previews and talks use, and nobody else's. Every replica counts the stored
-revisions now and then, and reads its characters again once there are new ones. What is published was read once as it
-will be served, so nobody stores a text that breaks the service; what another replica's folder cannot serve is tried
-again.
+keep a draft. Only the author's tries and talks that ask for it have it: a game never does. Every replica counts the
+stored revisions now and then, and reads its characters again once there are new ones. What is published was read once
+as it will be served, so nobody stores a text that breaks the service; what another replica's folder cannot serve is
+tried again.
 """
 
 import asyncio
@@ -121,8 +121,6 @@ class AuthoringService:
         """The texts with which the characters that are served were read."""
         self._refused = _RefusedTexts({})
         self._count = -1
-        self._drafted: frozenset[tuple[str, str]] = frozenset()
-        """File and author of every draft, so that a game's prompts wait for no store."""
         self._changing = asyncio.Lock()
 
     def list_written(self) -> Mapping[str, str]:
@@ -148,7 +146,6 @@ class AuthoringService:
         self._count = await self._store.count()
         self._in_force = await self._store.load_newest() if self._count else {}
         self._written = list_texts(self._in_force)
-        self._drafted = frozenset(await self._store.list_drafted())
 
     async def reload(self) -> None:
         """Reads the folder and what is in force again. InvalidRequest when it cannot be used; what was read before then
@@ -160,7 +157,6 @@ class AuthoringService:
 
     async def poll(self) -> bool:
         """Takes up what other replicas stored. Whether there was something."""
-        self._drafted = frozenset(await self._store.list_drafted())
         if self._source.environment not in self._catalogue.classes:
             return False
         async with self._changing:
@@ -216,6 +212,14 @@ class AuthoringService:
         """Whether a stored revision stands in place of the folder's file."""
         return file in self._written
 
+    async def has_own(self, file: str) -> bool:
+        """Whether the folder has a file of that name."""
+        return await run_in_turn("authors", self._read_own, file) is not None
+
+    def list_stored(self) -> list[str]:
+        """The files of which a revision is stored, those that were taken back included."""
+        return sorted(self._in_force)
+
     async def read_all(self) -> list[FileInForce]:
         """All sheets, scenes and lorebooks of the folder as they are in force."""
         texts = await run_in_turn("authors", self._read_folder) | list_texts(self._in_force)
@@ -265,13 +269,14 @@ class AuthoringService:
         return await self._store.get_draft(file, author)
 
     async def fill_in(self, environment: str, draft: BaseModel) -> BaseModel:
-        """With the caller's own draft in place of the character that `draft` names, if there is one. InvalidRequest for
-        one with errors."""
+        """With the caller's own draft in place of the character that `draft` names. InvalidRequest where there is none,
+        and for one with errors."""
         character = getattr(draft, "character", None) if environment == self._source.environment else None
-        file, author = name_file(character or "", ""), name_current_caller()
-        kept = await self.find_draft(file, author) if (file, author) in self._drafted else None
+        if character is None:
+            raise InvalidRequest("it needs a character of which you keep a draft", field="own_draft")
+        kept = await self.find_draft(name_file(character, ""), name_current_caller())
         if kept is None:
-            return draft
+            raise InvalidRequest(f"you keep no draft of {character}", field="draft.character")
         hosted = self._catalogue.get_environment_or_current(environment).environment
         try:
             mine = draft.model_copy(update={"character": None, "sheet": kept.text})
@@ -283,20 +288,17 @@ class AuthoringService:
                 field="draft.character",
             ) from error
 
-    def list_drafted(self, author: str) -> list[str]:
+    async def list_drafted(self, author: str) -> list[str]:
         """The files of which this author keeps a draft."""
-        return sorted(file for file, whose in self._drafted if whose == author)
+        return await self._store.list_drafted(author)
 
     async def save_draft(self, file: str, author: str, text: str, based_on: int, read: str) -> AuthoredDraft:
         """A draft may have errors. `based_on` is the revision that the author has read, and `read` the digest of the
         draft, empty for none. Conflict where it is another one by now."""
-        draft = await self._store.put_draft(file, author, text, based_on, read)
-        self._drafted |= {(file, author)}
-        return draft
+        return await self._store.put_draft(file, author, text, based_on, read)
 
     async def remove_draft(self, file: str, author: str) -> None:
         await self._store.remove_draft(file, author)
-        self._drafted -= {(file, author)}
 
     async def publish(self, file: str, author: str, text: str, based_on: int, note: str = "") -> SavedText:
         """As `save`. The author's draft of the file is gone then."""

@@ -1,6 +1,7 @@
 """Revisions of the files that authors write, which are only ever added, and drafts, which their authors replace."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from sqlalchemy import BigInteger, Connection, Row, Text, and_, delete, func, select, update
 from sqlmodel import Field
@@ -30,6 +31,10 @@ class AuthoredTable(TableRecord, table=True):
 
 
 authored = get_table(AuthoredTable)
+
+
+MOST_DRAFTS: Final = 100
+"""Of an author, whose pages list them."""
 
 
 class DraftTable(TableRecord, table=True):
@@ -138,15 +143,18 @@ class AuthoredStore(StorePart):
         return None if row is None else _build_draft(row)
 
     @reads
-    def list_drafted(self, connection: Connection) -> list[tuple[str, str]]:
-        """File and author of every draft."""
-        return sorted((file, author) for file, author in connection.execute(select(drafts.c.file, drafts.c.author)))
+    def list_drafted(self, connection: Connection, author: str) -> list[str]:
+        """The files of which this author keeps a draft."""
+        return sorted(connection.execute(select(drafts.c.file).where(drafts.c.author == author)).scalars())
 
     @writes("authored")
     def put_draft(
         self, connection: Connection, file: str, author: str, text: str, based_on: int, read: str
     ) -> AuthoredDraft:
-        """Conflict where the author's draft has another digest than `read`, which is empty for none."""
+        """Conflict where the author's draft has another digest than `read`, which is empty for none, or where a new one
+        would be one too many."""
+        if not read:
+            self._require_room(connection, author)
         row = {
             "file": file,
             "author": author,
@@ -164,6 +172,11 @@ class AuthoredStore(StorePart):
                 field="draft",
             )
         return _build_draft(stored)
+
+    def _require_room(self, connection: Connection, author: str) -> None:
+        statement = select(func.count()).select_from(drafts).where(drafts.c.author == author)
+        if (connection.execute(statement).scalar() or 0) >= MOST_DRAFTS:
+            raise Conflict(f"you keep {MOST_DRAFTS} drafts: publish or discard one first", field="draft")
 
     @writes("authored")
     def remove_draft(self, connection: Connection, file: str, author: str) -> None:

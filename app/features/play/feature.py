@@ -27,9 +27,10 @@ def build_play(kernel: Kernel) -> FeatureParts:
     characters, worlds = kernel.characters, kernel.find(WorldService)
     authoring = kernel.find(AuthoringService)
 
-    def list_drafted() -> list[str]:
+    async def list_drafted() -> list[str]:
         """Characters of which the caller keeps a draft."""
-        return [file.removesuffix(".yaml") for file in authoring.list_drafted(name_current_caller()) if "/" not in file]
+        files = await authoring.list_drafted(name_current_caller())
+        return [file.removesuffix(".yaml") for file in files if "/" not in file]
 
     playing = PlayService(
         policies=build_policies(kernel),

@@ -480,7 +480,10 @@ def create_compare_router(pages: RunPages, renderer: Renderer) -> APIRouter:
             "problems": problems,
             "found": compared,
             "choices": await list_run_names(pages, bounds, MOST_CHOICES),
-            "steps": [await _list_steps(pages, run, bounds) for run in (words.first, words.second or words.first)],
+            "steps": [
+                await _list_steps(pages, run, words.environment, bounds)
+                for run in (words.first, words.second or words.first)
+            ],
             "environments": pages.environments,
             "says": _tell(chosen, compared),
             "skip": skip,
@@ -491,23 +494,31 @@ def create_compare_router(pages: RunPages, renderer: Renderer) -> APIRouter:
     return router
 
 
-async def _list_steps(pages: RunPages, run: str, bounds: KeyBounds) -> list[int]:
-    """Some steps of a run, evenly spread, its first and last among them."""
+async def _list_steps(pages: RunPages, run: str, environment: str, bounds: KeyBounds) -> list[int]:
+    """Some steps of a run, in one environment where that is named, evenly spread, its first and last among them."""
     name = parse_run_name(run.strip())
     if name is None or not bounds.allows_run(name):
         return []
-    where = replace(RollupFilter("step", purpose=None).within(bounds), runs=(name,))
+    where = replace(RollupFilter("step", clean_word(environment), purpose=None).within(bounds), runs=(name,))
     sampled = await pages.views.sample_steps(where, _MOST_STEPS)
     return sorted({rollup.key.step for rollup in sampled if rollup.key.step is not None})
 
 
 async def _choose_steps(pages: RunPages, words: CompareWords, bounds: KeyBounds) -> CompareWords:
-    """A run alone is compared by its first and its last step."""
-    others = (words.second, words.first_steps, words.second_steps, words.first_model, words.second_model)
+    """A run alone is compared by its first and its last step, and some steps of it with the last one that is not
+    them."""
+    others = (words.second, words.second_steps, words.first_model, words.second_model)
     if not words.first.strip() or any(word.strip() for word in others):
         return words
-    steps = await _list_steps(pages, words.first, bounds)
-    return replace(words, first_steps=str(steps[0]), second_steps=str(steps[-1])) if len(steps) > 1 else words
+    steps = await _list_steps(pages, words.first, words.environment, bounds)
+    if len(steps) < 2:
+        return words
+    first = words.first_steps.strip() or str(steps[0])
+    try:
+        is_last = StepRange.parse(first).last >= steps[-1]
+    except ValueError:  # the page says so
+        return words
+    return replace(words, first_steps=first, second_steps=str(steps[0 if is_last else -1]))
 
 
 def _tell(chosen: Sequence[Checkpoint], compared: ComparedCheckpoints | None) -> str:

@@ -31,6 +31,8 @@ from app.http.viewer.sentences import (
     TrendPoint,
     average_steps,
     draw_sparkline,
+    find_lasting,
+    join_words,
     list_attention,
     tell_run,
     tell_runs,
@@ -701,17 +703,30 @@ _TREND_RULES: Final = tuple(rule for name in ("absolute", "reward") for rule in 
 
 
 def tell_learning(rollups: Sequence[Rollup], environment: str | None) -> str:
-    """By the absolute reward, which does not depend on the group, or by the reward where there is none."""
+    """By the absolute reward, which does not depend on the group, or by the reward where there is none. `rollups` are
+    of all environments of the run."""
+    present = sorted({one.key.environment for one in rollups})
+    if environment is not None and present and environment not in present:
+        known = join_words([escape_invisible(name) for name in present])
+        return f"this run has no environment {escape_invisible(environment)}, only {known}"
     steps = list(_bin_steps([one for one in rollups if environment in {None, one.key.environment}]))
-    where = "" if environment is None else f" in {escape_invisible(environment)}"
-    for rule in _TREND_RULES:
-        points = [
-            TrendPoint(one.step, one.last, one.value, None if one.high is None else one.high - one.value, one.count)
-            for one in _measure(rule, steps)
-        ]
-        if points:
-            return tell_trend(points, rule.title.lower() + where)
-    return tell_trend(())
+    rule = next((rule for rule in _TREND_RULES if any(some.rollup.count(rule.measure) for some in steps)), None)
+    return tell_trend(()) if rule is None else _tell_trend(rule, steps, environment)
+
+
+def _tell_trend(rule: CurveRule, steps: _Steps, environment: str | None) -> str:
+    lasting = find_lasting([some.each for some in steps], rule.measure)
+    if not lasting:
+        return "no verdict: the first and the last steps have different environments"
+    present = {one.key.environment for one in chain.from_iterable(some.each for some in steps)}
+    kept = [replace(some, each=[one for one in some.each if one.key.environment in lasting]) for some in steps]
+    points = [
+        TrendPoint(one.step, one.last, one.value, None if one.high is None else one.high - one.value, one.count)
+        for one in _measure(rule, [some for some in kept if some.each])
+    ]
+    is_part = environment is not None or lasting < present
+    where = f" in {join_words([escape_invisible(name) for name in sorted(lasting)])}" if is_part else ""
+    return tell_trend(points, rule.title.lower() + where)
 
 
 async def _build_curves(

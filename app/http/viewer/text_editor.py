@@ -84,6 +84,8 @@ class Publishing:
     newer: int | None = None
     """The revision that was published after the draft was begun, if there is one."""
     can_withdraw: bool = False
+    has_file: bool = False
+    """Whether the folder has a file that counts again once the published text is taken back."""
     trainings: tuple[str, ...] = ()
     pinned: tuple[str, ...] = ()
 

@@ -4,6 +4,7 @@ What came with a request is repeated by `app.domain.faults` alone, printable and
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from http import HTTPStatus
@@ -211,13 +212,17 @@ async def _handle_validation_error(request: Request, error: Exception) -> Respon
 def explain_request(faults: Sequence[Mapping[str, Any]], route: object = None) -> tuple[Fault, ...]:
     """What FastAPI found wrong in a request to the route."""
     kinds = _list_kinds(getattr(route, "dependant", None))
-    explained: list[Fault] = []
+    # Those of one parameter together: only so many of a list are put into words.
+    found: defaultdict[tuple[FieldPath, str], list[Mapping[str, Any]]] = defaultdict(list)
     for item in faults:
         location = tuple(item["loc"])
         base = next((location[:depth] for depth in (2, 1) if location[:depth] in kinds), ())
-        rest = {**item, "loc": location[len(base) :]}
-        explained += explain_faults([rest], kinds.get(base), base=base, noun=_NOUNS.get(location[0], "field"))
-    return tuple(explained)
+        found[base, _NOUNS.get(location[0], "field")].append({**item, "loc": location[len(base) :]})
+    return tuple(
+        fault
+        for (base, noun), items in found.items()
+        for fault in explain_faults(items, kinds.get(base), base=base, noun=noun)
+    )
 
 
 _NOUNS: Final[Mapping[str | int, str]] = MappingProxyType({"query": "parameter"})

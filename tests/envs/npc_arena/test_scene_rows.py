@@ -100,7 +100,7 @@ def test_who_is_held_out_is_in_no_task_of_training(folder: Path, tmp_path: Path)
     assert (sizes, left_out) == ([1, 1], {"its character is held out of training": 1})
 
 
-@pytest.mark.parametrize(("row", "told"), [*TABLE, ({"player": "x" * 50_000}, "line 3.*player: ")])
+@pytest.mark.parametrize(("row", "told"), [*TABLE, ({"player": "x" * 50_000}, "line 3.*`player`: wanted is text")])
 def test_a_wrong_row_is_named_by_file_line_and_column(
     folder: Path, tmp_path: Path, row: dict[str, Any], told: str
 ) -> None:

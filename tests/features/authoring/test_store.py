@@ -6,7 +6,7 @@ import pytest
 
 from app.domain.errors import Conflict
 from app.features.authoring.model import AuthoredChange, AuthoredRevision, list_texts
-from app.features.authoring.store import AuthoredStore
+from app.features.authoring.store import MOST_DRAFTS, AuthoredStore
 from app.main.store import Store
 
 HOB, SCENES = "hob.yaml", "scenes/hob.yaml"
@@ -78,18 +78,27 @@ async def test_each_author_has_one_draft_of_a_file_and_two_browsers_do_not_overw
         with pytest.raises(Conflict, match="another draft of yours"):
             await authored.put_draft(HOB, "ada", "three", 1, read)
     kept = [await authored.get_draft(*asked) for asked in ((HOB, "ada"), (HOB, ""), (HOB, "bob"), ("\x00", "ada"))]
-    listed = await authored.list_drafted()
+    listed = [await authored.list_drafted(author) for author in ("ada", "", "bob")]
     await authored.remove_draft(HOB, "ada")
     assert (
         (first.text, first.based_on, second.based_on),
         [None if one is None else one.text for one in kept],
         listed,
-        await authored.list_drafted(),
+        await authored.list_drafted("ada"),
         await authored.count(),
     ) == (
         ("\x00 ⟨ü⟩", 0, 1),
         ["two", "nobody's", None, None],
-        [(HOB, ""), (HOB, "ada"), (SCENES, "ada")],
-        [(HOB, ""), (SCENES, "ada")],
+        [[HOB, SCENES], [HOB], []],
+        [SCENES],
         0,
     )
+
+
+async def test_an_author_keeps_only_so_many_drafts(store: Store) -> None:
+    authored = store.part(AuthoredStore)
+    for number in range(MOST_DRAFTS):
+        await authored.put_draft(f"{number}.yaml", "ada", "", 0, "")
+    with pytest.raises(Conflict, match="publish or discard one first"):
+        await authored.put_draft("one_more.yaml", "ada", "", 0, "")
+    await authored.put_draft("one_more.yaml", "bob", "", 0, "")

@@ -129,11 +129,16 @@ def test_a_conversation_with_a_line_of_the_stand_in_is_neither_kept_nor_a_label(
     assert of.asked == []
 
 
-def test_turns_of_the_stand_in_are_not_stored() -> None:
+@pytest.mark.parametrize(
+    ("policy", "own_draft", "why"),
+    [(STAND_IN, False, "turns of the stand-in are not stored"), ("warm", True, "turns with a draft are not stored")],
+)
+def test_turns_of_the_stand_in_and_of_drafts_are_not_stored(policy: str, own_draft: bool, why: str) -> None:
     of = OneTurn(turn())
-    replies = [reply("a"), reply("b").model_copy(update={"policy": STAND_IN})]
-    with pytest.raises(Conflict, match="turns of the stand-in are not stored"):
-        run(build_turns(of).add(run(of.prepare()), "one", replies))
+    replies = [reply("a"), reply("b").model_copy(update={"policy": policy})]
+    said: Any = SimpleNamespace(played=PlayedModel("hob", policy, own_draft=own_draft))
+    with pytest.raises(Conflict, match=why):
+        run(build_turns(of).add(said, "one", replies))
     assert of.asked == []
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from httpx2 import Response
 from starlette.testclient import TestClient
 
@@ -225,6 +226,20 @@ def test_what_characters_say_and_judges_of_it_count(service: Service) -> None:
     service.limit("ida", requests_per_day=100, judge_usd_per_day=1e-6)
     refused = ask("POST", f"/play/v1/turns/{turn}/judge")
     assert summarise(refused) == (429, "judge_usd_per_day", True)
+
+
+def test_a_kept_draft_counts_as_what_it_says(service: Service) -> None:
+    """Its text is read before the judges' room is."""
+    ask = service.make_key("ida", judge_tokens_per_day=150_000)
+    text = ask("GET", "/view/characters/hob_tarrant/edit?format=json").json()["text"]
+    long = [{"player": f"Well {number}?", "reply": "Nine bells, stranger. " * 150} for number in range(40)]
+    sheet = yaml.safe_load(text)
+    sheet["voice"]["examples"] = long
+    form = {"do": "save", "stamp": "0.", "text": yaml.safe_dump(sheet)}
+    saved = ask("POST", "/view/characters/hob_tarrant/edit", data=form, follow_redirects=False)
+    body = {"draft": {"character": "hob_tarrant", "line": "Well?"}, "completions": [{"text": "Nine bells."}]}
+    tried = [ask("POST", f"{ARENA}/try", json={**body, "own_draft": own}) for own in (False, True)]
+    assert (saved.status_code, *map(summarise, tried)) == (303, (200, "", False), (429, "judge_tokens_per_day", True))
 
 
 def answer_wire(ask: Ask, name: str, task: str, capped: Callable[[], None]) -> tuple[int, str]:

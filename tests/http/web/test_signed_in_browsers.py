@@ -28,6 +28,7 @@ SMALL = {
     "schema_support": "one row",
     "api_keys": "one for each first start without a key",
     "named_keys": "admins make them",
+    "authored_drafts": "so many for each author at most, whose keys admins make",
 }
 """The tables that every replica may read whole, and what they grow by. None of them grows with use."""
 
