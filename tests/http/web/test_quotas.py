@@ -230,7 +230,7 @@ def test_what_characters_say_and_judges_of_it_count(service: Service) -> None:
 
 def test_a_kept_draft_counts_as_what_it_says(service: Service) -> None:
     """Its text is read before the judges' room is."""
-    ask = service.make_key("ida", judge_tokens_per_day=150_000)
+    ask = service.make_key("lea", judge_tokens_per_day=150_000)
     text = ask("GET", "/view/characters/hob_tarrant/edit?format=json").json()["text"]
     long = [{"player": f"Well {number}?", "reply": "Nine bells, stranger. " * 150} for number in range(40)]
     sheet = yaml.safe_load(text)
