@@ -406,23 +406,26 @@ async def test_a_key_releases_what_it_reserved_itself(store: Store) -> None:
 
 
 async def test_what_is_given_back_is_what_nobody_else_asked_for(store: Store) -> None:
-    """A lease pays for another group again, and has what was moved from it; a repeat keeps what it relies on."""
+    """A lease pays for another group again, and has what was moved from it; the last who relies on something frees
+    it."""
     await store.tasks.put([record(index) for index in range(4)])
     paying, unnamed = await hand_out(store, 2)
     cap = KeyQuotas(judge_usd_per_day=5.0, hard=True)
     more = JudgingDemand("larger", "gsm8k", BOUND.times(2), "run", "task_1")
     shared = JudgingDemand("shared", "gsm8k", BOUND, needs_room=True)
-    asked = demand(cap, answer_to(paying), more, shared)
+    asked = demand(cap, answer_to(paying), more, shared, shared)
     reserved = (await store.quotas.admit_judging(asked)).reserved
-    again = (await store.quotas.admit_judging(demand(cap, shared))).reserved
+    again = (await store.quotas.admit_judging(demand(cap, answer_to(paying), shared))).reserved
     held = [(await store.quotas.load_usage("ada")).held_usd]
-    await store.quotas.give_back("ada", tuple(reserved.values()))
-    held.append((await store.quotas.load_usage("ada")).held_usd)
+    for given in (reserved, again):
+        await store.quotas.give_back("ada", tuple(given.values()))
+        held.append((await store.quotas.load_usage("ada")).held_usd)
     answers = await ask_for(store, cap, answer_to(paying, "other"))
-    assert (list(reserved), again, held, answers, unnamed != paying) == (
+    held.append((await store.quotas.load_usage("ada")).held_usd)
+    assert (list(reserved), list(again), held, answers, unnamed != paying) == (
         ["first", "larger", "shared"],
-        {},
-        [4.0, 3.0],
+        ["first", "shared"],
+        [4.0, 3.0, 2.0, 2.0],
         [True],
         True,
     )
