@@ -83,6 +83,7 @@ from app.store.tables import (
     judgements,
     leases,
     part_members,
+    parts,
     pruned_groups,
     rollouts,
     runs,
@@ -421,11 +422,13 @@ def _is_leased(now: ColumnElement[int]) -> ColumnElement[bool]:
 
 def _is_in_force(now: ColumnElement[int], is_leased: ColumnElement[bool]) -> ColumnElement[bool]:
     """Whether what a key has reserved still counts; otherwise it is forgotten. It lasts for its time, while its lease
-    does, and as long as its group is to be judged."""
+    does, and as long as its group is gathered or is to be judged."""
     of_group = groups.c.group_id == func.coalesce(holds.c.holder, holds.c.hold)
     is_judged = exists().where(of_group, groups.c.outcome == literal_column("'pending'"))
+    of_part = parts.c.group_id == func.coalesce(holds.c.holder, holds.c.hold)
+    is_open = exists().where(of_part, parts.c.state == literal_column("'open'"))
     # Without a row of a lease, or without a time, its conditions are null, and so would be their opposite.
-    return func.coalesce(or_(holds.c.until > now, is_leased, is_judged), false())
+    return func.coalesce(or_(holds.c.until > now, is_leased, is_judged, is_open), false())
 
 
 def _forget_overdue_of_keys() -> Delete:

@@ -373,6 +373,20 @@ async def test_a_sample_reserves_its_share_with_its_place_and_nothing_when_it_co
     )
 
 
+async def test_what_samples_reserve_lasts_as_long_as_their_group_waits_for_others(
+    store: Store, clock: MovableClock
+) -> None:
+    await store.tasks.put([record(0)])
+    asked = demand(KeyQuotas(judge_usd_per_day=1.0, hard=True), JudgingDemand("", "gsm8k", BOUND, size=2))
+    held: list[float] = []
+    for hours, said in ((0, "a"), (20, "b")):
+        clock.forward(hours * 3600)
+        held.append((await store.quotas.load_usage("ada")).held_usd)
+        await store.parts.assign_slot(sample(said, seconds=86_400), RetryWindows(), asked)
+    clock.forward(5 * 3600)
+    assert [*held, (await store.quotas.load_usage("ada")).held_usd] == [0.0, 0.5, 1.0]
+
+
 async def test_a_sample_without_room_closes_a_group_whose_time_is_over_all_the_same(
     store: Store, clock: MovableClock
 ) -> None:
