@@ -142,10 +142,8 @@ class JudgingDemand:
     """Of the group that the piece becomes by itself if its own is closed."""
     needs_room: bool = False
     """Nobody was promised it, so that no admitted run lets it pass."""
-    sample: Literal["", "new", "again"] = ""
-    """A sample that takes a place in its group, or comes again for the place that it has."""
-    size: int = 1
-    """Of the group of a new sample, which adds its share of the bound to what the group has reserved."""
+    comes_again: bool = False
+    """A sample that has its place in the group already."""
 
 
 @dataclass(frozen=True)
@@ -857,7 +855,7 @@ class _JudgingAdmission:
     def admit(self, one: JudgingDemand) -> QuotaUse | None:
         """The quota that has no room for it; None where it may be judged."""
         outcome, lease = self.outcomes.get(one.name), self.leases.get(one.lease_id or "")
-        if one.sample == "again" and outcome is None:  # its group still waits for others
+        if one.comes_again and outcome is None:  # its group still waits for others
             return None
         if outcome is not None and outcome != "unscored":  # a repeat, which takes nothing
             is_late = self.quotas.hard and bool(one.places) and self._brings_more(one)
@@ -896,7 +894,7 @@ class _JudgingAdmission:
         known = [(Amount(int(tokens), float(usd)), until, asking) for tokens, usd, until, asking in self._find(name)]
         kept, ends, asking = known[0] if known else (NO_AMOUNT, None, 0)
         wanted = _expect_demand(self.connection, self.quotas, one.run, one.environment, one.bound)
-        more = wanted.divide(one.size) if one.sample == "new" else kept.widen_to(wanted).less(kept)
+        more = kept.widen_to(wanted).less(kept)
         lease_id, left = self._find_unnamed_lease(one) if more != NO_AMOUNT else ("", NO_AMOUNT)
         moved = left.narrow_to(more)
         asks = more != moved or wanted == NO_AMOUNT
