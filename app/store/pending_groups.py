@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -313,7 +313,9 @@ class _Assignments:
         if arrival.names_group:
             return self._assign_named(number, arrival, newest or self._open(arrival, None, arrival.group.group_id))
         if (member := self._find_earlier(arrival, windows)) is not None:
-            if (refused := self._find_exceeded(asked, member["own_group"] or member["group_id"], "again")) is not None:
+            if (
+                refused := self._find_exceeded(asked, member["own_group"] or member["group_id"], again=True)
+            ) is not None:
                 self.earlier[arrival.retry_key].append(member)
                 return refused
             return self._reassign(member)
@@ -333,7 +335,7 @@ class _Assignments:
             scored_by = newest.group_id
         else:
             scored_by = _create_group_id() if joins or sample.scored is None else sample.scored.group_id
-        if (refused := self._find_exceeded(asked, scored_by, "new")) is not None:
+        if (refused := self._find_exceeded(asked, scored_by)) is not None:
             return refused
         if newest is None or place is None or not joins:
             newest, place = self._open(sample, newest, scored_by), sample.place or 0
@@ -342,12 +344,10 @@ class _Assignments:
         self._take_places(number, sample, newest, {place: sample.completions[0]}, own, holder)
         return GroupSlot(newest.group_id, scored_by, (place,), open=newest.is_open, holder=holder)
 
-    def _find_exceeded(
-        self, asked: JudgingRequest | None, group_id: str, sample: Literal["new", "again"]
-    ) -> NoRoom | None:
+    def _find_exceeded(self, asked: JudgingRequest | None, group_id: str, *, again: bool = False) -> NoRoom | None:
         if asked is None:
             return None
-        demands = tuple(replace(one, name=group_id, sample=sample) for one in asked.demands)
+        demands = tuple(replace(one, name=group_id, comes_again=again) for one in asked.demands)
         use = self.admit(replace(asked, demands=demands))
         return None if use is None else NoRoom(use)
 

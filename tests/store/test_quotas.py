@@ -23,6 +23,7 @@ from tests.support.databases import Postgres
 from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream
 
 BOUND = Amount(1000, 1.0)
+HALF = Amount(500, 0.5)
 DAY = KeyQuotas(requests_per_day=100, judge_usd_per_day=10.0, leases=8)
 PAID = Judgement(judge="j", model="m", order=("a",), calls=1, input_tokens=30, output_tokens=12, cost_usd=0.5)
 
@@ -174,7 +175,7 @@ async def test_four_services_hand_out_no_more_than_the_quotas_allow(store: Store
 async def test_a_batch_locks_all_keys_and_scopes_before_its_first_unit(postgres: Postgres) -> None:
     """Otherwise two replicas can each hold a lock that the other waits for."""
     mine = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
-    asked = demand(DAY, JudgingDemand("g", "gsm8k", BOUND, size=2))
+    asked = demand(DAY, JudgingDemand("g", "gsm8k", BOUND))
     async with opened(postgres.migrated()) as store:
         await store.tasks.put([record(0)])
         locked, *_ = await asyncio.gather(
@@ -293,11 +294,21 @@ async def test_a_hard_quota_asks_for_the_rest_of_a_group_that_is_larger_than_its
     assert (answers, show(await store.quotas.load_usage("ada"))) == ([[False], [True]], (1, 1, 3.0, 0.0))
 
 
+@pytest.mark.dialects
+async def test_samples_that_name_no_lease_take_what_the_lease_of_their_task_has_kept(store: Store) -> None:
+    await store.tasks.put([record(index) for index in range(4)])
+    await hand_out(store, 1)
+    samples = [JudgingDemand(f"s{n}", "gsm8k", HALF, "run", "task_0") for n in range(3)]
+    full = KeyQuotas(judge_usd_per_day=1.0, hard=True)
+    answers = [await ask_for(store, full, one) for one in samples]
+    assert (answers, show(await store.quotas.load_usage("ada"))) == ([[True], [True], [False]], (1, 1, 1.0, 0.0))
+
+
 async def test_a_group_that_comes_again_takes_no_more_of_the_lease_of_its_task(store: Store) -> None:
     await store.tasks.put([record(index) for index in range(4)])
     await hand_out(store, 1)
     full = KeyQuotas(judge_usd_per_day=1.0, hard=True)
-    half = [JudgingDemand(name, "gsm8k", BOUND.divide(2), "run", "task_0") for name in ("a", "a", "b", "c")]
+    half = [JudgingDemand(name, "gsm8k", HALF, "run", "task_0") for name in ("a", "a", "b", "c")]
     answers = [await ask_for(store, full, one) for one in half]
     assert (answers, show(await store.quotas.load_usage("ada"))) == (
         [[True], [True], [True], [False]],
@@ -324,10 +335,9 @@ async def test_what_is_reserved_lasts_as_long_as_its_group_is_judged(store: Stor
     assert held == [3.0, 2.0, 3.0, 1.0]
 
 
-async def test_a_sample_reserves_its_share_with_its_place_and_nothing_when_it_comes_again(store: Store) -> None:
+async def test_the_first_sample_reserves_what_its_group_may_take_and_the_others_nothing(store: Store) -> None:
     await store.tasks.put([record(0)])
-    share = JudgingDemand("", "gsm8k", BOUND, size=2)
-    asked = demand(KeyQuotas(judge_usd_per_day=1.0, hard=True), share)
+    asked = demand(KeyQuotas(judge_usd_per_day=1.0, hard=True), JudgingDemand("", "gsm8k", BOUND))
     held: list[float] = []
 
     async def send(text: str, scope: str = "scope") -> GroupSlot | None:
@@ -358,8 +368,22 @@ async def test_a_sample_reserves_its_share_with_its_place_and_nothing_when_it_co
     assert after is not None
     assert (places, held) == (
         [(first.group_id, (0,)), None, (first.group_id, (0,)), (first.group_id, (0,))],
-        [0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 0.0],
+        [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0],
     )
+
+
+async def test_what_samples_reserve_lasts_as_long_as_their_group_waits_for_others(
+    store: Store, clock: MovableClock
+) -> None:
+    await store.tasks.put([record(0)])
+    asked = demand(KeyQuotas(judge_usd_per_day=1.0, hard=True), JudgingDemand("", "gsm8k", BOUND))
+    held: list[float] = []
+    for hours, said in ((0, "a"), (20, "b")):
+        clock.forward(hours * 3600)
+        held.append((await store.quotas.load_usage("ada")).held_usd)
+        await store.parts.assign_slot(sample(said, seconds=86_400), RetryWindows(), asked)
+    clock.forward(5 * 3600)
+    assert [*held, (await store.quotas.load_usage("ada")).held_usd] == [0.0, 1.0, 1.0]
 
 
 async def test_a_sample_without_room_closes_a_group_whose_time_is_over_all_the_same(
@@ -368,7 +392,7 @@ async def test_a_sample_without_room_closes_a_group_whose_time_is_over_all_the_s
     await store.tasks.put([record(0)])
     first = await store.parts.assign_slot(sample("a", seconds=1), RetryWindows())
     clock.forward(2)
-    asked = demand(KeyQuotas(judge_usd_per_day=0.1, hard=True), JudgingDemand("", "gsm8k", BOUND, size=2))
+    asked = demand(KeyQuotas(judge_usd_per_day=0.1, hard=True), JudgingDemand("", "gsm8k", BOUND))
     with pytest.raises(NoRoom) as refused:
         await store.parts.assign_slot(sample("b"), RetryWindows(), asked)
     assert [(one.group_id, len(one.rollouts), one.outcome) for one in refused.value.begun] == [
@@ -395,23 +419,26 @@ async def test_a_key_releases_what_it_reserved_itself(store: Store) -> None:
 
 
 async def test_what_is_given_back_is_what_nobody_else_asked_for(store: Store) -> None:
-    """A lease pays for another group again, and has what was moved from it; a repeat keeps what it relies on."""
+    """A lease pays for another group again, and has what was moved from it; the last who relies on something frees
+    it."""
     await store.tasks.put([record(index) for index in range(4)])
     paying, unnamed = await hand_out(store, 2)
     cap = KeyQuotas(judge_usd_per_day=5.0, hard=True)
     more = JudgingDemand("larger", "gsm8k", BOUND.times(2), "run", "task_1")
     shared = JudgingDemand("shared", "gsm8k", BOUND, needs_room=True)
-    asked = demand(cap, answer_to(paying), more, shared)
+    asked = demand(cap, answer_to(paying), more, shared, shared)
     reserved = (await store.quotas.admit_judging(asked)).reserved
-    again = (await store.quotas.admit_judging(demand(cap, shared))).reserved
+    again = (await store.quotas.admit_judging(demand(cap, answer_to(paying), shared))).reserved
     held = [(await store.quotas.load_usage("ada")).held_usd]
-    await store.quotas.give_back("ada", tuple(reserved.values()))
-    held.append((await store.quotas.load_usage("ada")).held_usd)
+    for given in (reserved, again):
+        await store.quotas.give_back("ada", tuple(given.values()))
+        held.append((await store.quotas.load_usage("ada")).held_usd)
     answers = await ask_for(store, cap, answer_to(paying, "other"))
-    assert (list(reserved), again, held, answers, unnamed != paying) == (
+    held.append((await store.quotas.load_usage("ada")).held_usd)
+    assert (list(reserved), list(again), held, answers, unnamed != paying) == (
         ["first", "larger", "shared"],
-        {},
-        [4.0, 3.0],
+        ["first", "shared"],
+        [4.0, 3.0, 2.0, 2.0],
         [True],
         True,
     )
