@@ -156,9 +156,10 @@ async def _store(
         await authoring.save_draft(file, author, form.text, revision, read)
         return {"done": "draft"}
     if doing == "publish":
-        return {"saved": (await authoring.publish(file, author, form.text, revision, form.note)).revision}
+        change = AuthoredChange(file=file, text=form.text, based_on=revision)
+        return {"saved": (await authoring.publish(change, author, read, form.note)).revision}
     if doing == "discard":
-        await authoring.remove_draft(file, author)
+        await authoring.remove_draft(file, author, read)
         return {"done": "discarded"}
     change = AuthoredChange(file=file, text=None, based_on=revision)
     return {"saved": (await authoring.save([change], author, form.note))[0].revision}

@@ -180,7 +180,9 @@ async def test_a_character_is_begun_in_a_form_talked_to_as_a_draft_and_published
         True
     ] * 2
     replies.append(await post(form, "save", stamp=read_stamp(page), who=f"Tends the light. {EVIL}"))
-    replies.append(await post(form, "save", stamp=read_stamp(page), who="Lost."))
+    replies += [
+        await post(form, doing, stamp=read_stamp(page), who="Lost.") for doing in ("save", "publish", "discard")
+    ]
     kept = await here.client.get(f"{form}?format=json")
     drafts = (await here.client.get("/view/author?format=json")).json()["drafts"]
     replies.append(
@@ -188,7 +190,7 @@ async def test_a_character_is_begun_in_a_form_talked_to_as_a_draft_and_published
     )
     known = {one["id"] for one in (await here.client.get("/characters")).json()["characters"]}
     scenes = await here.client.get(f"/view/characters/{character}/scenes/edit?format=json")
-    assert [one.status_code for one in replies] == [422, 200, 200, 303, 422, 303, 409, 303]
+    assert [one.status_code for one in replies] == [422, 200, 200, 303, 422, 303, 409, 409, 409, 303]
     assert [is_harmless(one) for one in (empty, *replies[:3], replies[4], page, replies[6])] == [True] * 7
     assert "Keeps the lamp." in tried.json()["messages"][0]["content"]
     assert (character in published.text, character in known, drafts) == (False, True, [character])
