@@ -25,12 +25,12 @@ from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES, AuthoredFile, L
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
 from app.domain.groups import GroupFilter
 from app.domain.rollups import GROUPS_PER_BUCKET, RollupFilter
-from app.domain.runs import RunState, tell_progress
+from app.domain.runs import RunState
 from app.domain.tasks import Message
 from app.domain.values import Frozen, Name
 from app.features.authoring.model import AuthoredChange, AuthoredDraft, AuthoredRevision, list_texts
 from app.features.authoring.store import AuthoredStore, build_draft_conflict
-from app.ports.environment import Clock, Workers
+from app.ports.environment import Workers
 from app.service.background import repeat
 from app.service.catalogue import Catalogue
 from app.service.runs import RunRegistry, RunReport
@@ -407,7 +407,6 @@ class TrainingFinder:
     environment: str
     views: GroupViews
     runs: RunRegistry
-    clock: Clock
 
     async def find(self, character: str) -> CharacterTrainings:
         """Among the runs of the newest groups."""
@@ -431,9 +430,7 @@ class TrainingFinder:
     async def _is_running(self, report: RunReport) -> bool:
         found = await self.views.find_outlines(GroupFilter(run=report.run.name, limit=_ARRIVALS))
         arrivals = [group.created_at for group in found.outlines]
-        outstanding = sum(each.outstanding for each in report.activity)
-        progress = tell_progress(arrivals, outstanding, self.runs.find_hold(report.run), self.clock())
-        return progress.state in _RUNNING
+        return self.runs.tell_progress(report, arrivals).state in _RUNNING
 
 
 # Drafts: findings, and the prompt as it will be.

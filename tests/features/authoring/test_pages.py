@@ -234,3 +234,18 @@ async def test_a_draft_speaks_only_where_its_author_asks_for_it(here: Place) -> 
         text,
         None,
     )
+
+
+async def test_the_page_of_a_draft_names_the_trainings_that_publishing_changes_until_they_are_finished(
+    here: Place,
+) -> None:
+    async def list_trainings() -> object:
+        return (await here.client.get(f"{HOB}?format=json")).json()["publishing"]["trainings"]
+
+    task = (await here.tasks(1, "designing", select={"character": ["hob_tarrant"]}))[0]
+    assert isinstance(task, dict)
+    group: JsonValue = {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": [{"text": ""}]}
+    await here.post("/envs/npc_arena/score", {"groups": [group]})
+    running = await list_trainings()
+    (await here.client.put("/runs/designing", json={"health": {"finished": True}})).raise_for_status()
+    assert (running, await list_trainings()) == (["designing"], [])
