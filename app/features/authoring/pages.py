@@ -162,9 +162,10 @@ async def _store(
         await authoring.save_draft(file, author, form.text, revision, read)
         return {"done": "draft"}
     if doing == "publish":
-        return {"saved": (await authoring.publish(file, author, form.text, revision, form.note)).revision}
+        change = AuthoredChange(file=file, text=form.text, based_on=revision)
+        return {"saved": (await authoring.publish(change, author, read, form.note)).revision}
     if doing == "discard":
-        await authoring.remove_draft(file, author)
+        await authoring.remove_draft(file, author, read)
         return {"done": "discarded"}
     await authoring.save([AuthoredChange(file=file, text=None, based_on=revision)], author, form.note)
     return {"done": "taken-back" if await authoring.has_own(file) else "unpublished"}

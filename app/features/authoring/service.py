@@ -10,6 +10,7 @@ tried again.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -24,12 +25,12 @@ from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES, AuthoredFile, L
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
 from app.domain.groups import GroupFilter
 from app.domain.rollups import GROUPS_PER_BUCKET, RollupFilter
-from app.domain.runs import RunState, tell_progress
+from app.domain.runs import RunState
 from app.domain.tasks import Message
 from app.domain.values import Frozen, Name
 from app.features.authoring.model import AuthoredChange, AuthoredDraft, AuthoredRevision, list_texts
-from app.features.authoring.store import AuthoredStore
-from app.ports.environment import Clock, Workers
+from app.features.authoring.store import AuthoredStore, build_draft_conflict
+from app.ports.environment import Workers
 from app.service.background import repeat
 from app.service.catalogue import Catalogue
 from app.service.runs import RunRegistry, RunReport
@@ -297,13 +298,19 @@ class AuthoringService:
         draft, empty for none. Conflict where it is another one by now."""
         return await self._store.put_draft(file, author, text, based_on, read)
 
-    async def remove_draft(self, file: str, author: str) -> None:
-        await self._store.remove_draft(file, author)
+    async def remove_draft(self, file: str, author: str, read: str) -> None:
+        """`read` as for `save_draft`, and a Conflict too."""
+        await self._store.remove_draft(file, author, read)
 
-    async def publish(self, file: str, author: str, text: str, based_on: int, note: str = "") -> SavedText:
-        """As `save`. The author's draft of the file is gone then."""
-        saved = await self.save([AuthoredChange(file=file, text=text, based_on=based_on)], author, note)
-        await self.remove_draft(file, author)
+    async def publish(self, change: AuthoredChange, author: str, read: str, note: str = "") -> SavedText:
+        """As `save`. The author's draft of the file is gone then. `read` as for `save_draft`: with another draft by now
+        nothing is published."""
+        kept = await self.find_draft(change.file, author)
+        if kept is not None and kept.digest != read:
+            raise build_draft_conflict(change.file)
+        saved = await self.save([change], author, note)
+        with suppress(Conflict):  # one that was saved in between stays
+            await self.remove_draft(change.file, author, read)
         return saved[0]
 
     async def _store_changes(self, changes: Sequence[AuthoredChange], author: str, note: str) -> None:
@@ -408,7 +415,6 @@ class TrainingFinder:
     environment: str
     views: GroupViews
     runs: RunRegistry
-    clock: Clock
 
     async def find(self, character: str) -> CharacterTrainings:
         """Among the runs of the newest groups."""
@@ -432,9 +438,7 @@ class TrainingFinder:
     async def _is_running(self, report: RunReport) -> bool:
         found = await self.views.find_outlines(GroupFilter(run=report.run.name, limit=_ARRIVALS))
         arrivals = [group.created_at for group in found.outlines]
-        outstanding = sum(each.outstanding for each in report.activity)
-        progress = tell_progress(arrivals, outstanding, self.runs.find_hold(report.run), self.clock())
-        return progress.state in _RUNNING
+        return self.runs.tell_progress(report, arrivals).state in _RUNNING
 
 
 # Drafts: findings, and the prompt as it will be.

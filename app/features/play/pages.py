@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field, TypeAdapter, ValidationError
 
 from app.characters.schema import CharacterSheet
-from app.domain.access import KeyBounds
+from app.domain.access import Caller, KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
 from app.domain.faults import build_refusal
 from app.domain.scores import Score
@@ -25,6 +25,7 @@ from app.features.worlds.service import ConversationTurn, Moment, WorldService, 
 from app.http.viewer.group_pages import OFFLINE_JUDGE, MessageLine, RetrievedView, build_lines, build_retrieved
 from app.http.viewer.rendering import FormFields, Renderer, pick_field, read_fields, redirect, wants_json
 from app.http.web.api_keys import CallerBounds, find_caller, needs
+from app.http.web.middleware import is_loopback
 from app.http.web.routes import LazyRoute
 from app.toolkit.texts import SHOWN_AT_ALL, Excerpt, cut_excerpt, escape_invisible
 
@@ -413,12 +414,17 @@ class _TalkActions:
         return self.renderer.render(request, "talk.html", shown, data, status)
 
     async def _advise(self, request: Request) -> Sequence[_PolicyAdvice]:
-        """Nothing for players: what else runs on this machine is not for them."""
-        caller = find_caller(request.scope)
-        if self.pages.playing.policies or (caller is not None and not caller.has("admin")):
+        peer = "" if request.client is None else request.client.host
+        if self.pages.playing.policies or not may_know_machine(find_caller(request.scope), peer):
             return ()
         found = await self.pages.find_servers()
         return tuple(map(_offer_server, found)) or (_PolicyAdvice("", write_example_block()),)
+
+
+def may_know_machine(caller: Caller | None, peer: str) -> bool:
+    """Whether it is told what else runs on this machine: who has the key of an administrator, or sits at the machine
+    where no key is needed."""
+    return is_loopback(peer) if caller is None else caller.has("admin")
 
 
 def _offer_server(found: FoundServer) -> _PolicyAdvice:

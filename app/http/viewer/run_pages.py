@@ -22,7 +22,7 @@ from app.domain.budgets import BudgetForecast
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter
 from app.domain.rollups import GroupSpread, MeasureMap, Rollup, RollupFilter, RollupKey, Series, add_up_rollups
-from app.domain.runs import Alarm, Run, RunProgress, tell_progress
+from app.domain.runs import Alarm, Run, RunProgress
 from app.domain.values import Frozen, Name, Proportion, compute_t_95, utc_now
 from app.http.viewer.rendering import FilterRoute, Renderer, RunMark, ViewerParts, Word, clean_word, pick_choice
 from app.http.viewer.sentences import (
@@ -271,9 +271,7 @@ async def _load_row(pages: RunPages, name: str, bounds: KeyBounds) -> tuple[RunR
 async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) -> RunProgress:
     where = GroupFilter(run=report.run.name, limit=_ARRIVALS).within(bounds)
     arrivals: list[datetime] = [group.created_at for group in (await pages.views.find_outlines(where)).outlines]
-    outstanding = sum(each.outstanding for each in report.activity)
-    held, finished = pages.runs.find_hold(report.run), report.run.health.finished
-    return tell_progress(arrivals, outstanding, held, pages.clock(), finished=finished)
+    return pages.runs.tell_progress(report, arrivals)
 
 
 async def _load_totals(pages: RunPages, run: str, bounds: KeyBounds) -> tuple[RunTotals, ...]:

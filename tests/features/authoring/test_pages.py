@@ -180,7 +180,9 @@ async def test_a_character_is_begun_in_a_form_talked_to_as_a_draft_and_published
         True
     ] * 2
     replies.append(await post(form, "save", stamp=read_stamp(page), who=f"Tends the light. {EVIL}"))
-    replies.append(await post(form, "save", stamp=read_stamp(page), who="Lost."))
+    replies += [
+        await post(form, doing, stamp=read_stamp(page), who="Lost.") for doing in ("save", "publish", "discard")
+    ]
     kept = await here.client.get(f"{form}?format=json")
     drafts = (await here.client.get("/view/author?format=json")).json()["drafts"]
     replies.append(
@@ -195,7 +197,7 @@ async def test_a_character_is_begun_in_a_form_talked_to_as_a_draft_and_published
     assert ["Go back to the file" in offered.text, "Unpublish now" in offered.text] == [False, True]
     assert ["The text is unpublished" in after.text, "Tends the light." in after.text] == [True, True]
     assert listed == {"id": character, "sheet": "unpublished", "scenes": "none"}
-    assert [one.status_code for one in replies] == [422, 200, 200, 303, 422, 303, 409, 303, 303]
+    assert [one.status_code for one in replies] == [422, 200, 200, 303, 422, 303, 409, 409, 409, 303, 303]
     assert [is_harmless(one) for one in (empty, *replies[:3], replies[4], page, replies[6])] == [True] * 7
     assert "Keeps the lamp." in tried.json()["messages"][0]["content"]
     assert (character in published.text, character in known, drafts) == (False, True, [character])
@@ -239,3 +241,18 @@ async def test_a_draft_speaks_only_where_its_author_asks_for_it(here: Place) -> 
         text,
         None,
     )
+
+
+async def test_the_page_of_a_draft_names_the_trainings_that_publishing_changes_until_they_are_finished(
+    here: Place,
+) -> None:
+    async def list_trainings() -> object:
+        return (await here.client.get(f"{HOB}?format=json")).json()["publishing"]["trainings"]
+
+    task = (await here.tasks(1, "designing", select={"character": ["hob_tarrant"]}))[0]
+    assert isinstance(task, dict)
+    group: JsonValue = {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": [{"text": ""}]}
+    await here.post("/envs/npc_arena/score", {"groups": [group]})
+    running = await list_trainings()
+    (await here.client.put("/runs/designing", json={"health": {"finished": True}})).raise_for_status()
+    assert (running, await list_trainings()) == (["designing"], [])
