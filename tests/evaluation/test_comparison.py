@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.errors import InvalidRequest
 from app.evaluation.comparison import Comparison, Obstacle, TaskChange, compare_evaluations
-from app.evaluation.report import Evaluation, MeanEstimate, Resampler, adjust_p_values
+from app.evaluation.report import Evaluation, MeanEstimate, adjust_p_values
 from tests.support.evaluations import evaluation, rewarded, scored, task_id, unscored
 
 BEFORE = rewarded({0: (0.0, 1.0), 1: (0.0, 0.0), 2: (1.0, 1.0), 3: (0.5, 0.5)})

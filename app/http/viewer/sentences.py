@@ -88,7 +88,7 @@ def tell_reply(score: Score, *, is_offline: bool) -> ReplyReason:
 
 def _name_largest(moved: Iterable[tuple[float, str]], most: int = 2) -> str:
     names = [name for _, name in sorted(moved, key=lambda each: -each[0])[:most]]
-    return join_words([escape_invisible(name).replace("_", " ") for name in names])
+    return join_words([escape_invisible(name) for name in names])
 
 
 def _cut_sentence(text: str) -> str:
@@ -264,9 +264,16 @@ _CHANGES: Final[Mapping[SeriesName, Callable[[float], str]]] = {
 # Two checkpoints.
 
 
-def tell_comparison(names: tuple[str, str], comparison: Comparison | None, groups: tuple[int, int], tasks: int) -> str:
-    """Which is better, by how much, and by which criteria. `groups` are those of each on the `tasks` of both, or all
-    that were found where no task is shared."""
+def tell_comparison(
+    names: tuple[str, str],
+    comparison: Comparison | None,
+    groups: tuple[int, int],
+    tasks: int,
+    environments: Mapping[str, float],
+) -> str:
+    """Which is better, by how much, and in which criteria: in which environments where there are several, since their
+    criteria mean different things. `environments` are their mean differences. `groups` are those of each on the `tasks`
+    of both, or all that were found where no task is shared."""
     first, second = map(escape_invisible, names)
     if comparison is None:
         return _begin_with_name(_tell_nothing_shared((first, second), groups, tasks))
@@ -275,7 +282,9 @@ def tell_comparison(names: tuple[str, str], comparison: Comparison | None, group
         why = "too few tasks, " if comparison.tasks < FEWEST_TASKS else ""
         return f"Which of {first} and {second} is better is not decided: {why}{figures}."
     is_better = comparison.verdict == "better"
-    moved = [(row.difference.value or 0.0, row.name) for row in comparison.criteria]
+    moved = [(value, name) for name, value in environments.items()]
+    if len(environments) < 2:
+        moved = [(row.difference.value or 0.0, row.name.replace("_", " ")) for row in comparison.criteria]
     moved = moved if is_better else [(-value, name) for value, name in moved]
     most = _name_largest(each for each in moved if each[0] > _NOTICEABLE)
     return _begin_with_name(
