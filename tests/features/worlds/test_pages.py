@@ -12,7 +12,7 @@ import yaml
 from starlette.testclient import TestClient
 
 from app.envs.npc_arena.environment import NpcArena
-from app.http.viewer.rendering import find_docs
+from app.http.viewer.rendering import DOCS
 from app.main.application import create_app
 from app.settings import Settings
 from tests.support.outline import Outline, page
@@ -44,7 +44,7 @@ def test_no_page_has_anything_inline_or_from_elsewhere(client: TestClient) -> No
         outline = Outline(client.get(path).text)
         inline = [a for a in outline.attributes if a[1] == "style" or a[1].startswith("on")]
         loaded = [value for _, name, value in outline.attributes if name in {"src", "href", "action"}]
-        strange = [value for value in loaded if not value.startswith(("/", "#", find_docs()))]
+        strange = [value for value in loaded if not value.startswith(("/", "#", DOCS))]
         counts = outline.elements.count("script"), outline.elements.count("style")
         assert (path, inline, strange, outline.open, counts) == (path, [], [], [], (1, 0))
 
