@@ -13,7 +13,7 @@ from typing import Final
 
 from app.domain.budgets import BudgetForecast
 from app.domain.rollups import Rollup, add_up_rollups
-from app.domain.runs import Alarm, RunProgress, RunState, SeriesName
+from app.domain.runs import Alarm, Purpose, RunProgress, RunState, SeriesName
 from app.domain.scores import REASON_WORDS, Score, ScoreSummary, explain_score
 from app.evaluation.comparison import FEWEST_TASKS, Comparison, Difference
 from app.service.gateway import JudgeEntry
@@ -45,7 +45,7 @@ def end_sentence(sentence: str) -> str:
 # A group: its replies, and why each earned what it did.
 
 
-def tell_group(scores: Sequence[Score], summary: ScoreSummary) -> str:
+def tell_group(scores: Sequence[Score], summary: ScoreSummary, purpose: Purpose = "train") -> str:
     replies = count_words(len(scores), "reply", "replies")
     if summary.outcome == "pending":
         return f"Judges have not scored all of the {replies} yet." if len(scores) > 1 else "Not scored yet."
@@ -59,8 +59,9 @@ def tell_group(scores: Sequence[Score], summary: ScoreSummary) -> str:
     if len(rewards) == 1:
         return f"One reply with a score: {best:.2f}.{missing}"
     if best == worst:
-        return f"All {len(rewards)} rewards are {best:.2f}, so a trainer learns nothing from them.{missing}"
-    little = ": too close together to learn much" if summary.low_signal else ""
+        nothing = ", so a trainer learns nothing from them" if purpose == "train" else ""
+        return f"All {len(rewards)} rewards are {best:.2f}{nothing}.{missing}"
+    little = ": too close together to learn much" if summary.low_signal and purpose == "train" else ""
     return f"The best of {replies} earned {best:.2f}, the worst {worst:.2f}{little}.{missing}"
 
 
@@ -307,7 +308,7 @@ def _tell_nothing_shared(names: tuple[str, str], groups: tuple[int, int], tasks:
         return f"{join_words(empty)} {'has' if len(empty) == 1 else 'have'} no group with a score."
     if tasks:
         return f"{both} share no task with a score in both."
-    counts = f"{groups[0]:,} scored groups each"
+    counts = f"{count_words(groups[0], 'scored group')} each"
     if groups[0] != groups[1]:
         counts = f"{groups[0]:,} and {groups[1]:,} scored groups"
     return f"{both} share no task ({counts})."
