@@ -217,7 +217,7 @@ def _explain_nothing(compared: ComparedCheckpoints) -> str:
             f"the judge has not scored groups of both, which {own} scored when they were sent{known}. Score both with "
             "it: `atropos-envs rescore --run … --judge …`"
         )
-    return tell_comparison(compared.names, None, compared.groups, compared.tasks)
+    return tell_comparison(compared.names, None, compared.groups, compared.tasks, {})
 
 
 def _print_comparison(compared: ComparedCheckpoints, comparison: Comparison) -> None:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from statistics import fmean
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -23,11 +24,11 @@ from app.domain.scores import Score
 from app.domain.values import Frozen, is_same_model, suggest
 from app.evaluation.comparison import Comparison, TaskChange, compare_with_changes
 from app.evaluation.report import (
-    OFFLINE_MEANING,
     Attempt,
     Evaluation,
     EvaluationSetup,
     Resampler,
+    describe_offline_tasks,
     list_offline_judges,
 )
 from app.http.viewer.group_pages import OFFLINE_JUDGE, write_out
@@ -424,6 +425,8 @@ class ComparedCheckpoints:
     offline_judges: tuple[tuple[str, ...], tuple[str, ...]]
     """Of each side: judges that are only for trying the system."""
     comparison: Comparison | None
+    environments: Mapping[str, float]
+    """The mean difference of the tasks of each."""
     differences: tuple[float, ...]
     pairs: tuple[TaskPair, ...]
     next_skip: int | None
@@ -530,7 +533,9 @@ def _tell(chosen: Sequence[Checkpoint], compared: ComparedCheckpoints | None) ->
     names = [str(one.steps) if of_one_run and one.steps and not one.model else one.name for one in chosen]
     if compared.scored_by.used is None:
         return f"The judge that was asked for has not scored groups of both {names[0]} and {names[1]}."
-    return tell_comparison((names[0], names[1]), compared.comparison, compared.groups, compared.tasks)
+    return tell_comparison(
+        (names[0], names[1]), compared.comparison, compared.groups, compared.tasks, compared.environments
+    )
 
 
 async def _is_known(pages: RunPages, run: str, bounds: KeyBounds) -> bool:
@@ -582,7 +587,7 @@ async def _compare_checkpoints(pages: RunPages, question: CompareQuestion) -> Co
     chosen = None if scored_by.used == scored_by.own else scored_by.used[0]
     now = pages.clock()
     measured = await asyncio.to_thread(
-        _measure, empty, lambda: _build_evaluations(checkpoints, shared, scores, chosen, now)
+        _measure, empty, shared, lambda: _build_evaluations(checkpoints, shared, scores, chosen, now)
     )
     if measured is None:
         return empty
@@ -593,7 +598,7 @@ async def _compare_checkpoints(pages: RunPages, question: CompareQuestion) -> Co
 
 
 def _measure(
-    empty: ComparedCheckpoints, build: Callable[[], tuple[Evaluation, Evaluation]]
+    empty: ComparedCheckpoints, shared: SharedTasks, build: Callable[[], tuple[Evaluation, Evaluation]]
 ) -> tuple[ComparedCheckpoints, list[TaskChange]] | None:
     """With the figures, and the tasks with the largest differences first. None without a task with a score in both."""
     before, after = build()
@@ -605,20 +610,29 @@ def _measure(
     offline = (list_offline_judges(before), list_offline_judges(after))
     compared = replace(
         empty,
-        notice=f"{empty.notice} {warn_of_offline_judges(*offline)}".strip(),
+        notice=f"{empty.notice} {warn_of_offline_judges(before, after)}".strip(),
         offline_judges=offline,
         comparison=comparison,
+        environments=_average_by_environment(shared, changes),
         differences=tuple(change.after - change.before for change in changes),
     )
     return compared, changes
 
 
-def warn_of_offline_judges(first: Sequence[str], second: Sequence[str]) -> str:
+def _average_by_environment(shared: SharedTasks, changes: Sequence[TaskChange]) -> Mapping[str, float]:
+    moved: dict[str, list[float]] = {}
+    for change in changes:
+        environment = shared.first.by_task[change.task_id][0].environment
+        moved.setdefault(environment, []).append(change.after - change.before)
+    return {name: fmean(moved[name]) for name in sorted(moved)}
+
+
+def warn_of_offline_judges(before: Evaluation, after: Evaluation) -> str:
     """Empty for none."""
-    if not first and not second:
-        return ""
-    sides = "Both sides were" if first and second else "The first side was" if first else "The second side was"
-    return f"{sides} scored by {', '.join(sorted({*first, *second}))}, which {OFFLINE_MEANING}"
+    first, second = describe_offline_tasks(before), describe_offline_tasks(after)
+    if first and second:
+        return describe_offline_tasks(before, after)
+    return f"First: {first}" if first else f"Second: {second}" if second else ""
 
 
 def _choose_judge(shared: SharedTasks, scores: Mapping[str, StoredScores], judge: str, models: _Models) -> ScoredBy:
@@ -636,7 +650,7 @@ def _build_result(
     checkpoints: tuple[Checkpoint, Checkpoint], shared: SharedTasks, scored_by: ScoredBy, groups: tuple[int, int]
 ) -> ComparedCheckpoints:
     notice = ""
-    if scored_by.is_own:
+    if scored_by.is_own and scored_by.own != (OFFLINE_JUDGE,):  # that one has a warning of its own
         judges = ", ".join(scored_by.own)
         notice = (
             f"Scored by {judges}, as when the groups were sent: a model that was trained on a judge may only have "
@@ -653,6 +667,7 @@ def _build_result(
         notice=notice,
         offline_judges=((), ()),
         comparison=None,
+        environments={},
         differences=(),
         pairs=(),
         next_skip=None,

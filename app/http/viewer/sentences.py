@@ -13,7 +13,7 @@ from typing import Final
 
 from app.domain.budgets import BudgetForecast
 from app.domain.rollups import Rollup, add_up_rollups
-from app.domain.runs import Alarm, RunProgress, RunState, SeriesName
+from app.domain.runs import Alarm, Purpose, RunProgress, RunState, SeriesName
 from app.domain.scores import REASON_WORDS, Score, ScoreSummary, explain_score
 from app.evaluation.comparison import FEWEST_TASKS, Comparison, Difference
 from app.service.gateway import JudgeEntry
@@ -45,7 +45,7 @@ def end_sentence(sentence: str) -> str:
 # A group: its replies, and why each earned what it did.
 
 
-def tell_group(scores: Sequence[Score], summary: ScoreSummary) -> str:
+def tell_group(scores: Sequence[Score], summary: ScoreSummary, purpose: Purpose = "train") -> str:
     replies = count_words(len(scores), "reply", "replies")
     if summary.outcome == "pending":
         return f"Judges have not scored all of the {replies} yet." if len(scores) > 1 else "Not scored yet."
@@ -59,8 +59,9 @@ def tell_group(scores: Sequence[Score], summary: ScoreSummary) -> str:
     if len(rewards) == 1:
         return f"One reply with a score: {best:.2f}.{missing}"
     if best == worst:
-        return f"All {len(rewards)} rewards are {best:.2f}, so a trainer learns nothing from them.{missing}"
-    little = ": too close together to learn much" if summary.low_signal else ""
+        nothing = ", so a trainer learns nothing from them" if purpose == "train" else ""
+        return f"All {len(rewards)} rewards are {best:.2f}{nothing}.{missing}"
+    little = ": too close together to learn much" if summary.low_signal and purpose == "train" else ""
     return f"The best of {replies} earned {best:.2f}, the worst {worst:.2f}{little}.{missing}"
 
 
@@ -88,7 +89,7 @@ def tell_reply(score: Score, *, is_offline: bool) -> ReplyReason:
 
 def _name_largest(moved: Iterable[tuple[float, str]], most: int = 2) -> str:
     names = [name for _, name in sorted(moved, key=lambda each: -each[0])[:most]]
-    return join_words([escape_invisible(name).replace("_", " ") for name in names])
+    return join_words([escape_invisible(name) for name in names])
 
 
 def _cut_sentence(text: str) -> str:
@@ -264,9 +265,16 @@ _CHANGES: Final[Mapping[SeriesName, Callable[[float], str]]] = {
 # Two checkpoints.
 
 
-def tell_comparison(names: tuple[str, str], comparison: Comparison | None, groups: tuple[int, int], tasks: int) -> str:
-    """Which is better, by how much, and by which criteria. `groups` are those of each on the `tasks` of both, or all
-    that were found where no task is shared."""
+def tell_comparison(
+    names: tuple[str, str],
+    comparison: Comparison | None,
+    groups: tuple[int, int],
+    tasks: int,
+    environments: Mapping[str, float],
+) -> str:
+    """Which is better, by how much, and in which criteria: in which environments where there are several, since their
+    criteria mean different things. `environments` are their mean differences. `groups` are those of each on the `tasks`
+    of both, or all that were found where no task is shared."""
     first, second = map(escape_invisible, names)
     if comparison is None:
         return _begin_with_name(_tell_nothing_shared((first, second), groups, tasks))
@@ -275,7 +283,9 @@ def tell_comparison(names: tuple[str, str], comparison: Comparison | None, group
         why = "too few tasks, " if comparison.tasks < FEWEST_TASKS else ""
         return f"Which of {first} and {second} is better is not decided: {why}{figures}."
     is_better = comparison.verdict == "better"
-    moved = [(row.difference.value or 0.0, row.name) for row in comparison.criteria]
+    moved = [(value, name) for name, value in environments.items()]
+    if len(environments) < 2:
+        moved = [(row.difference.value or 0.0, row.name.replace("_", " ")) for row in comparison.criteria]
     moved = moved if is_better else [(-value, name) for value, name in moved]
     most = _name_largest(each for each in moved if each[0] > _NOTICEABLE)
     return _begin_with_name(
@@ -298,7 +308,7 @@ def _tell_nothing_shared(names: tuple[str, str], groups: tuple[int, int], tasks:
         return f"{join_words(empty)} {'has' if len(empty) == 1 else 'have'} no group with a score."
     if tasks:
         return f"{both} share no task with a score in both."
-    counts = f"{groups[0]:,} scored groups each"
+    counts = f"{count_words(groups[0], 'scored group')} each"
     if groups[0] != groups[1]:
         counts = f"{groups[0]:,} and {groups[1]:,} scored groups"
     return f"{both} share no task ({counts})."

@@ -15,7 +15,7 @@ from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
 from app.http.viewer.pages import create_viewer_router
-from app.http.viewer.rendering import Renderer, find_docs
+from app.http.viewer.rendering import DOCS, Renderer
 from app.http.web.problems import install_problems
 from tests.support.outline import Outline, page
 from tests.support.sample_views import (
@@ -220,7 +220,7 @@ def test_below_a_path_prefix_every_link_carries_it() -> None:
     for path in ("/", path_of(1), "/view/judges", "/view/groups/nope"):
         outline = Outline(client.get(f"/gateway{path}").text)
         local = [value for _, name, value in outline.attributes if name in {"src", "href", "action"}]
-        assert [value for value in local if not value.startswith(("/gateway/", "#", find_docs()))] == []
+        assert [value for value in local if not value.startswith(("/gateway/", "#", DOCS))] == []
 
 
 def test_assets_are_served_for_ever_under_their_version(client: TestClient) -> None:

@@ -39,6 +39,14 @@ def test_a_group_is_told(said: str, told: list[float | str]) -> None:
     assert tell_group(scores, summarise_scores(scores)) == said
 
 
+def test_a_group_of_an_evaluation_teaches_nobody() -> None:
+    pairs = [[score_of(one) for one in rewards] for rewards in ((1.0, 1.0), (0.505, 0.5))]
+    assert [tell_group(scores, summarise_scores(scores), "eval") for scores in pairs] == [
+        "All 2 rewards are 1.00.",
+        "The best of 2 replies earned 0.51, the worst 0.50.",
+    ]
+
+
 @pytest.mark.parametrize(("said", "told"), TOLD["trends"].items())
 def test_a_trend_is_more_than_chance(said: str, told: list[tuple[float, float | None]]) -> None:
     assert tell_trend([TrendPoint(step, step, value, reach, 8) for step, (value, reach) in enumerate(told)]) == said
