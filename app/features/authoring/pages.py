@@ -36,7 +36,7 @@ from app.features.authoring.service import (
     name_file,
 )
 from app.http.viewer.group_pages import MessageLine, build_lines
-from app.http.viewer.rendering import FormFields, Renderer, pick_field, read_fields, redirect
+from app.http.viewer.rendering import FormFields, Renderer, build_link, pick_field, read_fields, redirect
 from app.http.viewer.text_editor import (
     HISTORY,
     Doing,
@@ -202,6 +202,7 @@ async def _describe_publishing(pages: AuthorPages, opened: OpenedText, *, checks
         published=published if opened.published else none_yet,
         draft=None if draft is None else draft.saved_at,
         newer=stored if draft is not None and draft.based_on < stored else None,
+        talk="" if draft is None or "/" in opened.file else build_link("/view/talk", character=f"draft:{character}"),
         can_withdraw=is_own,
         has_file=is_own and await pages.authoring.has_own(opened.file),
         trainings=trainings.changing,
@@ -213,14 +214,14 @@ def _draft_of(form: TextForm, scenes: Sequence[str]) -> TextDraft:
     return TextDraft(text=form.text, scene=form.scene if form.scene in scenes else None)
 
 
-def _list_drafts(pages: AuthorPages, author: str) -> list[tuple[str, str]]:
+async def _list_drafts(pages: AuthorPages, author: str) -> list[tuple[str, str]]:
     """Titles of the author's drafts, with the paths of their pages."""
-    listed = []
-    for file in pages.authoring.list_drafted(author):
-        character = file.rpartition("/")[2].removesuffix(".yaml")
-        suffix, title = ("/scenes", f"Scenes of {character}") if "/" in file else ("", character)
-        listed.append((title, f"/view/characters/{character}{suffix}/edit"))
-    return listed
+    return [
+        (draft.name, _KNOWN.replace("{character}", draft.character))
+        if draft.is_sheet
+        else (f"Scenes of {draft.character}", f"/view/characters/{draft.character}/scenes/edit")
+        for draft in await pages.authoring.list_drafts(author)
+    ]
 
 
 def _list_texts(pages: AuthorPages) -> list[tuple[str, str, str, str]]:
@@ -437,7 +438,7 @@ def _add_form_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer, r
 def _add_new_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer, render_sheet: RenderSheet) -> None:
     @router.get(_NEW)
     async def begin(request: Request, author: CallerName) -> Response:
-        return _render(request, renderer, _build_new(pages, author, SheetForm(), ()))
+        return _render(request, renderer, await _build_new(pages, author, SheetForm(), ()))
 
     @router.post(_NEW)
     async def begin_with(request: Request, author: CallerName) -> Response:
@@ -447,7 +448,7 @@ def _add_new_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer, re
         if not faults and await _is_taken(pages, character, author):
             faults = (FormFault("name", f"is taken: there is a character {character} already"),)
         if faults or doing not in {"save", "sheet"}:
-            page = _build_new(pages, author, form, faults)
+            page = await _build_new(pages, author, form, faults)
             page = page if faults else await _add_check(pages, page, character)
             return _render(request, renderer, page, 422 if faults else 200)
         opened = await _open_text(pages, name_file(character, ""), author)
@@ -470,6 +471,8 @@ def _add_known_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer, 
         name = _parse_character(character)
         opened = None if name is None else await _open_text(pages, name_file(name, ""), author)
         form = None if opened is None or name is None else (await _read_form_of(pages.workers, name, opened.text))[0]
+        if form is None and opened is not None and (opened.published or opened.draft):
+            return redirect(request, f"/view/characters/{character}/edit")
         if opened is None or form is None:
             return renderer.render_missing(request, "form", character, "/view/characters", "Show every character.")
         return await _render_form(request, pages, renderer, opened, form, opened.stamp, _tell_done(done, saved))
@@ -525,7 +528,7 @@ async def _is_taken(pages: AuthorPages, character: str, author: str) -> bool:
     return bool(opened.published) or opened.draft is not None
 
 
-def _build_new(pages: AuthorPages, author: str, form: SheetForm, faults: Sequence[FormFault]) -> FormPage:
+async def _build_new(pages: AuthorPages, author: str, form: SheetForm, faults: Sequence[FormFault]) -> FormPage:
     return FormPage(
         title="New character",
         path=_NEW,
@@ -535,7 +538,7 @@ def _build_new(pages: AuthorPages, author: str, form: SheetForm, faults: Sequenc
         languages=pages.list_languages(),
         faults={one.field: one.message for one in faults},
         drop=True,
-        drafts=_list_drafts(pages, author),
+        drafts=await _list_drafts(pages, author),
         rows=_list_texts(pages),
     )
 
@@ -551,7 +554,7 @@ async def _build_known(
 ) -> FormPage:
     character = opened.file.removesuffix(".yaml")
     page = FormPage(
-        title=character,
+        title=form.name.strip() or character,
         path=f"/view/characters/{character}/form",
         back=(character, f"/view/characters/{character}")
         if character in pages.list_names()

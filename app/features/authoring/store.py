@@ -147,6 +147,12 @@ class AuthoredStore(StorePart):
         """File and author of every draft."""
         return sorted((file, author) for file, author in connection.execute(select(drafts.c.file, drafts.c.author)))
 
+    @reads
+    def list_digests(self, connection: Connection, author: str) -> list[tuple[str, str]]:
+        """File and digest of each of this author's drafts."""
+        statement = select(drafts.c.file, drafts.c.digest).where(drafts.c.author == author).order_by(drafts.c.file)
+        return [(file, digest) for file, digest in connection.execute(statement)]
+
     @writes("authored")
     def put_draft(
         self, connection: Connection, file: str, author: str, text: str, based_on: int, read: str
