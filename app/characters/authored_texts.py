@@ -25,6 +25,7 @@ from app.characters.cards.sheets import ORIGINAL, SheetNaming, dump_sheet, impor
 from app.characters.loading import parse_model, parse_yaml
 from app.characters.lorebooks import prepare_books, recall_from, refuse_unusable
 from app.characters.scenes import SceneSet
+from app.characters.schema import CharacterSheet
 from app.characters.sheet_checks import (
     SheetCheckContext,
     SheetFinding,
@@ -226,6 +227,20 @@ class CardOrigin(Frozen):
 
     report: ImportReport
     original: str
+
+
+async def read_called(workers: Workers, file: str, text: str) -> tuple[str, ...]:
+    """What a sheet's character is called: its name, then its aliases. A refusal for a sheet that cannot be read."""
+    return _CALLED.validate_python(await read_in_worker(workers, read_identity, text, file, size=len(text)))
+
+
+_CALLED: Final = TypeAdapter(tuple[str, ...])
+
+
+@reads_authored
+def read_identity(text: str, file: str) -> JsonValue:
+    identity = parse_model(text, file, CharacterSheet).identity
+    return [identity.name, *identity.aliases]
 
 
 async def find_origin(workers: Workers, text: str) -> CardOrigin | None:

@@ -92,6 +92,6 @@ def test_a_designer_begins_in_an_empty_form_tries_the_draft_and_publishes_it(
         page.goto(f"{gateway.url}/view/characters/{HERO}/edit")
         expect(page.locator(".writing")).to_contain_text("Publishing changes a running training")
         expect(page.locator(".writing")).to_contain_text("designing")
-        assert (scored.status_code, "Mind the step." in prompt["content"], unpublished, wide) == (200, True, 404, 400)
+        assert (scored.status_code, "Mind the step." in prompt["content"], unpublished, wide) == (200, True, 303, 400)
         assert (violations(page), strangers(watch, gateway.url)) == ([], [])
     assert httpx.get(f"{gateway.url}/view/characters/mara_quill").status_code == 200

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from app.domain.access import name_current_caller
 from app.domain.tasks import Message
 from app.envs.npc_arena.environment import NpcArena
 from app.features.authoring.pages import AuthorPages, create_author_pages_router
@@ -11,7 +12,7 @@ from app.features.authoring.routes import create_author_router
 from app.features.authoring.service import AuthoringService, CharacterSource, TextDraft, TrainingFinder
 from app.features.authoring.store import AuthoredStore
 from app.features.contract import Feature, FeatureParts, Kernel
-from app.http.viewer.rendering import PageLink, ViewerParts
+from app.http.viewer.rendering import DraftLink, PageLink, ViewerParts
 
 
 def build_authoring(kernel: Kernel) -> FeatureParts:
@@ -49,10 +50,21 @@ def build_authoring(kernel: Kernel) -> FeatureParts:
         viewer=ViewerParts(
             link_character=[lambda name: PageLink("Edit", f"/view/characters/{name}/edit", 20)],
             link_characters=[PageLink("New character", "/view/author")],
+            list_drafts=[partial(link_drafts, authoring)],
         ),
         load=authoring.load_for_start,
         lasting=[authoring.run],
     )
+
+
+async def link_drafts(authoring: AuthoringService) -> list[DraftLink]:
+    """Sheets of which the caller keeps a draft."""
+    drafts = await authoring.list_drafts(name_current_caller())
+    return [
+        DraftLink(draft.character, draft.name, f"/view/characters/{draft.character}/form")
+        for draft in drafts
+        if draft.is_sheet
+    ]
 
 
 FEATURE: Final = Feature(name="authoring", build=build_authoring, templates=Path(__file__).with_name("templates"))

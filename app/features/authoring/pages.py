@@ -36,7 +36,7 @@ from app.features.authoring.service import (
     name_file,
 )
 from app.http.viewer.group_pages import MessageLine, build_lines
-from app.http.viewer.rendering import FormFields, Renderer, pick_field, read_fields, redirect
+from app.http.viewer.rendering import FormFields, Renderer, build_link, pick_field, read_fields, redirect
 from app.http.viewer.text_editor import (
     HISTORY,
     Doing,
@@ -203,6 +203,7 @@ async def _describe_publishing(pages: AuthorPages, opened: OpenedText, *, checks
         published=published if opened.published else none_yet,
         draft=None if draft is None else draft.saved_at,
         newer=stored if draft is not None and draft.based_on < stored else None,
+        talk="" if draft is None or "/" in opened.file else build_link("/view/talk", character=f"draft:{character}"),
         can_withdraw=is_own,
         has_file=is_own and await pages.authoring.has_own(opened.file),
         trainings=trainings.changing,
@@ -216,12 +217,12 @@ def _draft_of(form: TextForm, scenes: Sequence[str]) -> TextDraft:
 
 async def _list_drafts(pages: AuthorPages, author: str) -> list[tuple[str, str]]:
     """Titles of the author's drafts, with the paths of their pages."""
-    listed = []
-    for file in await pages.authoring.list_drafted(author):
-        character = file.rpartition("/")[2].removesuffix(".yaml")
-        suffix, title = ("/scenes", f"Scenes of {character}") if "/" in file else ("", character)
-        listed.append((title, f"/view/characters/{character}{suffix}/edit"))
-    return listed
+    return [
+        (draft.name, _KNOWN.replace("{character}", draft.character))
+        if draft.is_sheet
+        else (f"Scenes of {draft.character}", f"/view/characters/{draft.character}/scenes/edit")
+        for draft in await pages.authoring.list_drafts(author)
+    ]
 
 
 def _list_texts(pages: AuthorPages) -> list[tuple[str, str, str, str]]:
@@ -471,6 +472,8 @@ def _add_known_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer, 
         name = _parse_character(character)
         opened = None if name is None else await _open_text(pages, name_file(name, ""), author)
         form = None if opened is None or name is None else (await _read_form_of(pages.workers, name, opened.text))[0]
+        if form is None and opened is not None and (opened.published or opened.draft):
+            return redirect(request, f"/view/characters/{character}/edit")
         if opened is None or form is None:
             return renderer.render_missing(request, "form", character, "/view/characters", "Show every character.")
         return await _render_form(request, pages, renderer, opened, form, opened.stamp, _tell_done(done, saved))
@@ -552,7 +555,7 @@ async def _build_known(
 ) -> FormPage:
     character = opened.file.removesuffix(".yaml")
     page = FormPage(
-        title=character,
+        title=form.name.strip() or character,
         path=f"/view/characters/{character}/form",
         back=(character, f"/view/characters/{character}")
         if character in pages.list_names()

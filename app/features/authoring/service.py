@@ -17,7 +17,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from app.characters.authored_texts import UnreadableText, build_finding, check_texts
+from app.characters.authored_texts import UnreadableText, build_finding, check_texts, read_called
 from app.characters.loading import LOREBOOKS, SCENES, list_yaml_files, read_text
 from app.characters.sheet_checks import SheetCheckContext, SheetFinding, SheetSurroundings
 from app.domain.access import name_current_caller
@@ -28,7 +28,7 @@ from app.domain.rollups import GROUPS_PER_BUCKET, RollupFilter
 from app.domain.runs import RunState
 from app.domain.tasks import Message
 from app.domain.values import Frozen, Name
-from app.features.authoring.model import AuthoredChange, AuthoredDraft, AuthoredRevision, list_texts
+from app.features.authoring.model import AuthoredChange, AuthoredDraft, AuthoredRevision, ListedDraft, list_texts
 from app.features.authoring.store import AuthoredStore, build_draft_conflict
 from app.ports.environment import Workers
 from app.service.background import repeat
@@ -46,6 +46,8 @@ POLL_SECONDS: Final = 2.0
 _MOST_POLLS: Final = 32
 """Polls until texts that could not be taken up are tried again, at most: a minute."""
 _FILE: Final = TypeAdapter[str](AuthoredFile)
+_MOST_CALLED: Final = 1000
+"""Drafts of which is remembered what their characters are called."""
 
 
 class BrokenText(InvalidRequest):
@@ -122,6 +124,8 @@ class AuthoringService:
         """The texts with which the characters that are served were read."""
         self._refused = _RefusedTexts({})
         self._count = -1
+        self._called: dict[str, tuple[str, ...]] = {}
+        """What the characters of drafts are called, by the drafts' digests."""
         self._changing = asyncio.Lock()
 
     def list_written(self) -> Mapping[str, str]:
@@ -292,6 +296,28 @@ class AuthoringService:
     async def list_drafted(self, author: str) -> list[str]:
         """The files of which this author keeps a draft."""
         return await self._store.list_drafted(author)
+
+    async def list_drafts(self, author: str) -> list[ListedDraft]:
+        """All that this author keeps, with what their characters are called."""
+        listed = await self._store.list_digests(author)
+        return [
+            ListedDraft(file=file) if "/" in file else await self._name_draft(file, digest, author)
+            for file, digest in listed
+        ]
+
+    async def _name_draft(self, file: str, digest: str, author: str) -> ListedDraft:
+        """Each text is read once: reading one takes a worker's time."""
+        kept = None if digest in self._called else await self.find_draft(file, author)
+        if kept is not None:
+            if len(self._called) >= _MOST_CALLED:
+                self._called.clear()
+            try:
+                self._called[digest] = await read_called(self._workers, file, kept.text)
+            except InvalidRequest:
+                self._called[digest] = ()
+            except GatewayError as error:  # no worker now: the next page reads it again
+                log.warning("a draft could not be read: %s", error.detail)
+        return ListedDraft(file=file, called=self._called.get(digest, ()))
 
     async def save_draft(self, file: str, author: str, text: str, based_on: int, read: str) -> AuthoredDraft:
         """A draft may have errors. `based_on` is the revision that the author has read, and `read` the digest of the

@@ -147,6 +147,12 @@ class AuthoredStore(StorePart):
         """The files of which this author keeps a draft."""
         return sorted(connection.execute(select(drafts.c.file).where(drafts.c.author == author)).scalars())
 
+    @reads
+    def list_digests(self, connection: Connection, author: str) -> list[tuple[str, str]]:
+        """File and digest of each of this author's drafts."""
+        statement = select(drafts.c.file, drafts.c.digest).where(drafts.c.author == author).order_by(drafts.c.file)
+        return [(file, digest) for file, digest in connection.execute(statement)]
+
     @writes("authored")
     def put_draft(
         self, connection: Connection, file: str, author: str, text: str, based_on: int, read: str

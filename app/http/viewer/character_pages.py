@@ -21,7 +21,7 @@ from app.domain.groups import GroupFilter, GroupSummary
 from app.domain.rollups import GROUPS_PER_BUCKET, Rollup, RollupFilter, add_up_rollups
 from app.domain.values import suggest
 from app.http.viewer.group_pages import CompletionCard, build_cards
-from app.http.viewer.rendering import FilterRoute, Renderer, ViewerParts, Word
+from app.http.viewer.rendering import DraftLink, FilterRoute, Renderer, ViewerParts, Word, redirect
 from app.http.viewer.run_pages import ChartView, MeasuredCurves, SeriesSource, draw, measure_curves
 from app.http.web.api_keys import CallerBounds, needs
 from app.store.views import GroupViews
@@ -128,9 +128,8 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
             replace(_build_row(pages, card, findings), reward=rewards.get(card.id), has_portrait=card.id in portraits)
             for card in build_character_cards(sheets)
         ]
-        return renderer.render(
-            request, "characters.html", {"rows": rows, "links": pages.parts.link_characters}, {"characters": rows}
-        )
+        shown = {"rows": rows, "drafts": await _list_drafts(pages), "links": pages.parts.link_characters}
+        return renderer.render(request, "characters.html", shown, {"characters": rows, "drafts": shown["drafts"]})
 
     @router.get("/{character}/portrait")
     @needs("read", "handler")
@@ -146,6 +145,9 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
     async def one(request: Request, character: str, bounds: CallerBounds, run: Word = "") -> Response:
         sheets = {sheet.id: sheet for sheet in pages.list_sheets()}
         sheet = sheets.get(character)
+        drafts = [] if sheet else [draft for draft in await _list_drafts(pages) if draft.character == character]
+        if drafts:
+            return redirect(request, drafts[0].path)
         if sheet is None:
             near = suggest(character[:100], sheets)
             return renderer.render_missing(
@@ -194,6 +196,10 @@ async def _load_rewards(pages: CharacterPages, bounds: KeyBounds) -> dict[str, f
     for rollup in await pages.views.list_rollups(where):
         by_label[rollup.key.label or ""].append(rollup)
     return {label: add_up_rollups(rollups).mean("reward") for label, rollups in by_label.items()}
+
+
+async def _list_drafts(pages: CharacterPages) -> list[DraftLink]:
+    return [draft for list_drafts in pages.parts.list_drafts for draft in await list_drafts()]
 
 
 async def _check(pages: CharacterPages) -> Sequence[SheetFinding]:

@@ -83,6 +83,8 @@ class Publishing:
     """When the draft was saved; None without one."""
     newer: int | None = None
     """The revision that was published after the draft was begun, if there is one."""
+    talk: str = ""
+    """The path of a talk to the draft; empty where there is nobody to talk to."""
     can_withdraw: bool = False
     has_file: bool = False
     """Whether the folder has a file that counts again once the published text is taken back."""

@@ -185,6 +185,13 @@ async def test_a_character_is_begun_in_a_form_talked_to_as_a_draft_and_published
     ]
     kept = await here.client.get(f"{form}?format=json")
     drafts = (await here.client.get("/view/author?format=json")).json()["drafts"]
+    gallery = (await here.client.get("/view/characters?format=json")).json()["drafts"]
+    led = [
+        await here.client.get(path) for path in (f"/view/characters/{character}", "/view/characters/hob_tarrant/form")
+    ]
+    assert gallery == [{"character": character, "name": FIELDS["name"], "path": form}]
+    assert [one.headers["location"] for one in led] == [form, HOB]
+    assert f"/view/talk?character=draft%3A{character}" in page.text
     replies.append(
         await post(form, "publish", stamp=read_stamp(await here.client.get(form)), who=kept.json()["form"]["who"])
     )
@@ -200,7 +207,7 @@ async def test_a_character_is_begun_in_a_form_talked_to_as_a_draft_and_published
     assert [one.status_code for one in replies] == [422, 200, 200, 303, 422, 303, 409, 409, 409, 303, 303]
     assert [is_harmless(one) for one in (empty, *replies[:3], replies[4], page, replies[6])] == [True] * 7
     assert "Keeps the lamp." in tried.json()["messages"][0]["content"]
-    assert (character in published.text, character in known, drafts) == (False, True, [character])
+    assert (character in published.text, character in known, drafts) == (False, True, [FIELDS["name"]])
     assert kept.json()["form"]["who"] == f"Tends the light. {EVIL}"
     assert scenes.json()["prompt"][-1]["content"]["head"] == "Who are you?"
     assert [name for name, text in (("name", replies[0]), ("taken", replies[4])) if "is " not in text.text] == []
