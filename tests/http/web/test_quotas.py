@@ -246,8 +246,8 @@ def test_a_hard_quota_is_a_cap_for_runs_from_files_too(service: Service) -> None
     tasks = service.admin.post(f"{ARENA}/next-batch", json={"batch_size": 3, "cursor": 5}).json()["tasks"]
     ask = service.make_key("joy", judge_usd_per_day=0.5, hard=True)
 
-    def score(place: int) -> Response:
-        return ask("POST", f"{ARENA}/score", json={"run": "joy-1", **answer(tasks[place : place + 1], "Ox.", "Ass.")})
+    def score(place: int, run: str = "joy-1") -> Response:
+        return ask("POST", f"{ARENA}/score", json={"run": run, **answer(tasks[place : place + 1], "Ox.", "Ass.")})
 
     begun = score(0)
     service.limit("joy", judge_usd_per_day=0.02, hard=True)
@@ -256,7 +256,8 @@ def test_a_hard_quota_is_a_cap_for_runs_from_files_too(service: Service) -> None
     counted = [score(0) for _ in range(2)]
     assert (begun.status_code, summarise(capped), held) == (200, (429, "judge_usd_per_day", True), 0.0)
     assert again.json()["groups"] == counted[0].json()["groups"] == begun.json()["groups"]
-    assert summarise(counted[1]) == (429, "requests_per_day", True)
+    assert summarise(counted[1]) == summarise(score(2, "joy-2")) == (429, "requests_per_day", True)
+    assert service.admin.get("/runs/joy-2").status_code == 404
 
 
 def answer_wire(ask: Ask, name: str, task: str, capped: Callable[[], None]) -> tuple[int, str]:
