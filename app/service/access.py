@@ -28,7 +28,7 @@ from app.domain.access import (
     generate_key,
     require_fitting_scopes,
 )
-from app.domain.budgets import NO_AMOUNT, Amount, KeyQuotas, KeyUsage, QuotaUse
+from app.domain.budgets import NO_AMOUNT, Amount, Demand, KeyQuotas, KeyUsage, QuotaUse
 from app.domain.errors import Conflict, InvalidRequest, NotFound, QuotaExceeded, StoreUnavailable
 from app.domain.groups import TaskRecord
 from app.domain.runs import ScoringOptions
@@ -453,6 +453,16 @@ class QuotaService:
         if grant.hold:
             await self._store.confirm(caller.name, grant.hold, _list_leases(batch, grant))
         return replace(batch, warnings=self._warn(caller, grant.uses))
+
+    async def require_request(self) -> None:
+        """QuotaExceeded when the quotas are caps and no request is left: before anything is made for a request, which
+        is counted with what it asks for."""
+        caller = current_caller.get()
+        if caller is None or not caller.quotas.hard or caller.quotas.requests_per_day is None:
+            return
+        usage = await self._store.load_usage(caller.name)
+        if (exceeded := usage.find_exceeded(caller.quotas, Demand())) is not None:
+            raise self._refuse(caller, exceeded)
 
     async def admit_scoring(self, demands: Sequence[JudgingDemand]) -> ScoringAdmission:
         """Which of the groups that judges score may not be judged. QuotaExceeded when the quotas are caps, and no

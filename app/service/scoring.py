@@ -194,6 +194,7 @@ class ScoreValidator:
         return accepted, tuple(await self._list_demands([accepted], size))
 
     async def _accept(self, request: ScoreRequest, environment: str | None) -> list[AcceptedGroup | RequestRefused]:
+        await self._quotas.require_request()  # what is accepted may make its run, with pins
         records = await self._task_cache.get(list({group.task_id for group in request.groups}))
         for name in {record.key.environment for record in records.values()}:
             self._environment_versions.require_started(name)

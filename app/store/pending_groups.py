@@ -313,9 +313,8 @@ class _Assignments:
         if arrival.names_group:
             return self._assign_named(number, arrival, newest or self._open(arrival, None, arrival.group.group_id))
         if (member := self._find_earlier(arrival, windows)) is not None:
-            if (
-                refused := self._find_exceeded(asked, member["own_group"] or member["group_id"], again=True)
-            ) is not None:
+            scored_by = member["own_group"] or member["group_id"]
+            if (refused := self._find_exceeded(asked, scored_by, again=True)) is not None:
                 self.earlier[arrival.retry_key].append(member)
                 return refused
             return self._reassign(member)

@@ -242,6 +242,24 @@ def test_a_kept_draft_counts_as_what_it_says(service: Service) -> None:
     assert (saved.status_code, *map(summarise, tried)) == (303, (200, "", False), (429, "judge_tokens_per_day", True))
 
 
+def test_a_hard_quota_is_a_cap_for_runs_from_files_too(service: Service) -> None:
+    tasks = service.admin.post(f"{ARENA}/next-batch", json={"batch_size": 3, "cursor": 5}).json()["tasks"]
+    ask = service.make_key("joy", judge_usd_per_day=0.5, hard=True)
+
+    def score(place: int, run: str = "joy-1") -> Response:
+        return ask("POST", f"{ARENA}/score", json={"run": run, **answer(tasks[place : place + 1], "Ox.", "Ass.")})
+
+    begun = score(0)
+    service.limit("joy", judge_usd_per_day=0.02, hard=True)
+    capped, again, held = score(1), score(0), ask("GET", "/quotas").json()["usage"]["held_usd"]
+    service.limit("joy", requests_per_day=1, hard=True)
+    counted = [score(0) for _ in range(2)]
+    assert (begun.status_code, summarise(capped), held) == (200, (429, "judge_usd_per_day", True), 0.0)
+    assert again.json()["groups"] == counted[0].json()["groups"] == begun.json()["groups"]
+    assert summarise(counted[1]) == summarise(score(2, "joy-2")) == (429, "requests_per_day", True)
+    assert service.admin.get("/runs/joy-2").status_code == 404
+
+
 def answer_wire(ask: Ask, name: str, task: str, capped: Callable[[], None]) -> tuple[int, str]:
     """Status and body of what a trainer is answered for a sample of this task, whose quota is `capped` meanwhile."""
     sample = {"query": "qOx.", "prompts": "q", "labels": task}
