@@ -57,4 +57,4 @@ def test_two_checkpoints_are_compared_on_one_scene(browser: Browser, gateways: G
         pair.locator(".reward").nth(1).click()
         expect(page.locator("#completion-1")).to_contain_text("the rope is new")
         page.get_by_label("Neighbours").get_by_role("link", name="Compare").click()
-        expect(first.get_by_label("Steps")).to_have_value("20")
+        expect(first.get_by_label("Steps")).to_have_value("10")

@@ -53,7 +53,9 @@ def test_a_single_reply_is_not_compared(replies: int, reason: str, said: str) ->
 async def test_a_pair_is_labelled_skipped_and_taken_back(client: httpx.AsyncClient) -> None:
     await store_groups(client, 3)
     assert "Begin" in (await client.get("/view/label?labeller=ada&environment=arena")).text
-    first = read_fields(await press(client, "next"))
+    begun = await press(client, "next")
+    assert "Left for you 3 of 3 groups" in begun.words(), "the one in hand among them"
+    first = read_fields(begun)
     same = read_fields(await press(client, "next"))
     assert first["lease"] == same["lease"] != ""
     said = {name: first[name] for name in ("lease", "group", "rubric", "shown", "first", "second")}
