@@ -20,6 +20,7 @@ from app.characters.sheet_forms import (
     SheetForm,
     find_form_faults,
     name_character,
+    name_form_field,
     read_sheet_form,
     write_sheet,
 )
@@ -414,6 +415,11 @@ class FormPage:
     @property
     def count(self) -> str:
         return count_findings(self.findings or ())
+
+    @property
+    def told(self) -> Sequence[tuple[SheetFinding, str]]:
+        """The findings, each with the label of its field; empty where the form has none for it."""
+        return [(one, name_form_field(one.field)) for one in self.findings or ()]
 
     @property
     def data(self) -> dict[str, object]:
