@@ -8,6 +8,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, Literal, Protocol
 
@@ -43,6 +44,7 @@ _MOST_QUOTED: Final = 60
 """Characters of a name that nobody has."""
 _WORDS_OF_A_NAME: Final = 5
 """Of what happened, for an event without a name."""
+_LATER: Final = timedelta(hours=1)
 _USUAL_TIME: Final = "1312-04-03T09:15"
 """Of the first event of a world, until somebody chooses another."""
 
@@ -243,6 +245,12 @@ class _NewPage:
         return self.made.problems if self.made is not None and self.is_refused else {}
 
 
+def _choose_later(newest: datetime) -> str:
+    """An hour after the newest event, where the calendar goes on so long."""
+    is_last = newest.replace(tzinfo=None) > datetime.max - _LATER
+    return (newest if is_last else newest + _LATER).isoformat()[:19]
+
+
 @dataclass(frozen=True)
 class _NewForms:
     """Answers the forms' requests."""
@@ -256,7 +264,7 @@ class _NewForms:
             stored = await find_world(self.pages.world_service, world)
             if stored is None:
                 return self.renderer.render_missing(request, "world", world, "/view/worlds", "Show every world.")
-            at = _USUAL_TIME if stored.newest is None else stored.newest.isoformat()[:19]
+            at = _USUAL_TIME if stored.newest is None else _choose_later(stored.newest)
         sent = {one.name: "" for one in _FIELDS[kind]} | {"time": at, "importance": "5"}
         return self._render(request, _NewPage(kind, world, sent))
 

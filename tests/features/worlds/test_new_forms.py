@@ -80,6 +80,7 @@ def test_a_world_is_made_by_forms(client: TestClient) -> None:
     twice = page(
         client.post("/view/worlds/salt_market/events/new", data={**TABLE.event, "event": "Rope", "do": "save"}), 422
     )
+    following = page(client.get("/view/worlds/salt_market/events/new"))
     book = client.post("/view/worlds/salt_market/lorebooks/new", data={**TABLE.book, "do": "save"})
     lore = page(client.get(book.headers["location"]))
     events = [one["id"] for one in client.get("/worlds/salt_market/events").json()["events"]]
@@ -94,6 +95,7 @@ def test_a_world_is_made_by_forms(client: TestClient) -> None:
     assert (event.status_code, events) == (303, ["the_tide_took_the_pier", "rope"])
     assert "/view/worlds/salt_market/events/rope/edit" in twice.links()
     assert "Saved: lorebook salt ." in lore.words()
+    assert ("time", "1312-04-03T10:15:00") in following.inputs
 
 
 def test_what_is_refused_keeps_what_was_written_with_the_reason_beside_its_field(client: TestClient) -> None:
