@@ -66,6 +66,26 @@ class FormFault:
     message: str
 
 
+_LABELS: Final = {
+    "identity.name": "Name",
+    "core.description": "Who",
+    "voice.style": "Voice",
+    "voice.examples": "Three example lines",
+    "core.goals": "Wants",
+    "knowledge.knows": "Knows",
+    "knowledge.does_not_know": "Must not know",
+    "boundaries.forbidden_topics": "Limits",
+    "voice.language": "Language",
+    "boundaries.content_rating": "Rating",
+}
+"""Of the form's fields, by the field of the sheet that they write."""
+
+
+def name_form_field(field: str) -> str:
+    """The label of the form's field that writes this field of a sheet, or an item of it. Empty where none does."""
+    return next((label for path, label in _LABELS.items() if f"{field}.".startswith((f"{path}.", f"{path}["))), "")
+
+
 def name_character(form: SheetForm) -> str:
     """The id that the name becomes."""
     return build_slug(form.name)

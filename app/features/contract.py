@@ -19,6 +19,7 @@ from starlette.routing import BaseRoute
 from app.characters.scenes import Scene
 from app.characters.schema import CharacterCard, CharacterSheet
 from app.characters.sheet_checks import SheetSurroundings
+from app.domain.authored_files import ListedDraft
 from app.domain.tasks import Message
 from app.http.compat.kept_sessions import PortRoot
 from app.http.viewer.rendering import MenuEntry, Renderer, ViewerParts
@@ -64,6 +65,12 @@ class Characters(Protocol):
 
     async def build_prompt(self, file: str, text: str, scene: str | None) -> tuple[Message, ...]:
         """Of a sheet or of scenes that are being written. InvalidRequest naming what is wrong."""
+
+    def replace_drafts(self, list_drafts: Callable[[], Awaitable[Sequence[ListedDraft]]]) -> None:
+        """These are from now on what the caller keeps and has not published."""
+
+    async def list_drafts(self) -> Sequence[ListedDraft]:
+        """What the caller keeps; empty without an author's pages."""
 
     def replace_reload(self, reload: Callable[[], Awaitable[None]]) -> None:
         """How edited sheets are read again, in place of reading the folder alone."""

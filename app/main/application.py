@@ -304,7 +304,6 @@ def _join_viewer_parts(parts: Sequence[ViewerParts]) -> ViewerParts:
         show_group=[show for one in parts for show in one.show_group],
         link_character=[link for one in parts for link in one.link_character],
         link_characters=[link for one in parts for link in one.link_characters],
-        list_drafts=[list_drafts for one in parts for list_drafts in one.list_drafts],
         link_groups=[link for one in parts for link in one.link_groups],
         show_run=[show for one in parts for show in one.show_run],
     )

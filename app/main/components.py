@@ -36,7 +36,7 @@ from app.characters.sheet_checks import (
     read_source,
 )
 from app.domain.access import compute_key_digest, generate_key, name_narrowed
-from app.domain.authored_files import SCENE_FILES
+from app.domain.authored_files import SCENE_FILES, ListedDraft
 from app.domain.budgets import BudgetConfig
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest, UserError
 from app.domain.faults import explain_faults, explain_os_error
@@ -470,6 +470,7 @@ class ServedCharacters:
     _list_written: Callable[[], Mapping[str, str]] = dict
     """What stands in place of the folder's files."""
     _reload: Callable[[], Awaitable[None]] | None = None
+    _list_drafts: Callable[[], Awaitable[Sequence[ListedDraft]]] | None = None
     _checked: tuple[_Stamps, Sequence[SheetFinding]] = field(default_factory=lambda: (({}, {}), ()))
 
     @property
@@ -487,6 +488,13 @@ class ServedCharacters:
     def replace_reload(self, reload: Callable[[], Awaitable[None]]) -> None:
         self._reload = reload
 
+    def replace_drafts(self, list_drafts: Callable[[], Awaitable[Sequence[ListedDraft]]]) -> None:
+        self._list_drafts = list_drafts
+
+    async def list_drafts(self) -> Sequence[ListedDraft]:
+        """Of the caller."""
+        return () if self._list_drafts is None else await self._list_drafts()
+
     async def reload(self) -> None:
         """Reads edited sheets again. InvalidRequest when they cannot be used; the former ones then stay in use."""
         if self._reload is None:
@@ -497,7 +505,14 @@ class ServedCharacters:
 
     def build_pages(self, parts: ViewerParts) -> CharacterPages:
         return CharacterPages(
-            NpcArena.name, self.list_sheets, self.list_scenes, self.check, self.views, parts, self.list_portraits
+            NpcArena.name,
+            self.list_sheets,
+            self.list_scenes,
+            self.list_drafts,
+            self.check,
+            self.views,
+            parts,
+            self.list_portraits,
         )
 
     def list_portraits(self) -> dict[str, Path]:

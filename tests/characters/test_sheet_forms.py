@@ -15,6 +15,7 @@ from app.characters.sheet_forms import (
     SheetForm,
     find_form_faults,
     name_character,
+    name_form_field,
     read_sheet_form,
     write_sheet,
 )
@@ -82,6 +83,11 @@ def test_lines_keep_their_order_and_their_questions(replies: dict[int, str], rea
     lines = tuple(ExampleLine(player=asked[at], reply=replies.get(at, "")) for at in range(3))
     found: Any = read_sheet_form(write_sheet(SheetForm(name="Mara", who="x", lines=lines), "mara"), "mara")
     assert tuple((one["player"], one["reply"]) for one in found["result"]["lines"]) == read
+
+
+def test_fields_of_a_sheet_are_called_as_in_the_form() -> None:
+    fields = ("core.goals", "core.goals.0", "voice.examples[1].reply", "voice.markers", "meta.id", "core.goalsome")
+    assert [name_form_field(field) for field in fields] == ["Wants", "Wants", "Three example lines", "", "", ""]
 
 
 def test_a_sheet_that_says_more_than_a_form_holds_is_no_form() -> None:

@@ -12,7 +12,7 @@ from app.features.authoring.routes import create_author_router
 from app.features.authoring.service import AuthoringService, CharacterSource, TextDraft, TrainingFinder
 from app.features.authoring.store import AuthoredStore
 from app.features.contract import Feature, FeatureParts, Kernel
-from app.http.viewer.rendering import DraftLink, PageLink, ViewerParts
+from app.http.viewer.rendering import PageLink, ViewerParts
 
 
 def build_authoring(kernel: Kernel) -> FeatureParts:
@@ -22,6 +22,7 @@ def build_authoring(kernel: Kernel) -> FeatureParts:
     authoring = AuthoringService(source, kernel.gateway.catalogue, store, kernel.authors, kernel.refresh_examples)
     characters.replace_texts(authoring.list_written)
     characters.replace_reload(authoring.reload)
+    characters.replace_drafts(lambda: authoring.list_drafts(name_current_caller()))
     kernel.gateway.drafting.fill_in = authoring.fill_in
     kernel.offer(authoring)
 
@@ -50,21 +51,10 @@ def build_authoring(kernel: Kernel) -> FeatureParts:
         viewer=ViewerParts(
             link_character=[lambda name: PageLink("Edit", f"/view/characters/{name}/edit", 20)],
             link_characters=[PageLink("New character", "/view/author")],
-            list_drafts=[partial(link_drafts, authoring)],
         ),
         load=authoring.load_for_start,
         lasting=[authoring.run],
     )
-
-
-async def link_drafts(authoring: AuthoringService) -> list[DraftLink]:
-    """Sheets of which the caller keeps a draft."""
-    drafts = await authoring.list_drafts(name_current_caller())
-    return [
-        DraftLink(draft.character, draft.name, f"/view/characters/{draft.character}/form")
-        for draft in drafts
-        if draft.is_sheet
-    ]
 
 
 FEATURE: Final = Feature(name="authoring", build=build_authoring, templates=Path(__file__).with_name("templates"))

@@ -38,27 +38,6 @@ class AuthoredDraft(Frozen):
     saved_at: datetime
 
 
-class ListedDraft(Frozen):
-    """A draft without its text. `called`: the name of the sheet's character, then aliases; none of scenes, and none
-    where the sheet cannot be read."""
-
-    file: str
-    called: tuple[str, ...] = ()
-
-    @property
-    def character(self) -> str:
-        return self.file.rpartition("/")[2].removesuffix(".yaml")
-
-    @property
-    def is_sheet(self) -> bool:
-        return "/" not in self.file
-
-    @property
-    def name(self) -> str:
-        """The id where nothing else is known."""
-        return self.called[0] if self.called else self.character
-
-
 class AuthoredChange(Frozen):
     """`text` is None to take back the folder's own file. `based_on` is the revision that the author has read, 0 for
     none."""

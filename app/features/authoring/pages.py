@@ -20,6 +20,7 @@ from app.characters.sheet_forms import (
     SheetForm,
     find_form_faults,
     name_character,
+    name_form_field,
     read_sheet_form,
     write_sheet,
 )
@@ -202,7 +203,7 @@ async def _describe_publishing(pages: AuthorPages, opened: OpenedText, *, checks
     return Publishing(
         published=published if opened.published else none_yet,
         draft=None if draft is None else draft.saved_at,
-        newer=stored if draft is not None and draft.based_on < stored else None,
+        newer=stored if draft is not None and opened.published and draft.based_on < stored else None,
         talk="" if draft is None or "/" in opened.file else build_link("/view/talk", character=f"draft:{character}"),
         can_withdraw=is_own,
         has_file=is_own and await pages.authoring.has_own(opened.file),
@@ -359,6 +360,7 @@ async def _build_editor(pages: AuthorPages, shown: _Shown) -> TextEditor:
         no_prompt=checked.no_prompt,
         scenes=scenes,
         changed=await run_in_turn("authors", compare_lines, opened.published, form.text),
+        is_new=not opened.published,
         history=await pages.authoring.list_revisions(opened.file, HISTORY),
         import_id="" if suffix else character,
         imported=None if suffix else describe_card(await find_origin(pages.workers, form.text)),
@@ -414,6 +416,11 @@ class FormPage:
     @property
     def count(self) -> str:
         return count_findings(self.findings or ())
+
+    @property
+    def told(self) -> Sequence[tuple[SheetFinding, str]]:
+        """The findings, each with the label of its field; empty where the form has none for it."""
+        return [(one, name_form_field(one.field)) for one in self.findings or ()]
 
     @property
     def data(self) -> dict[str, object]:

@@ -21,14 +21,14 @@ from app.characters.authored_texts import UnreadableText, build_finding, check_t
 from app.characters.loading import LOREBOOKS, SCENES, list_yaml_files, read_text
 from app.characters.sheet_checks import SheetCheckContext, SheetFinding, SheetSurroundings
 from app.domain.access import name_current_caller
-from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES, AuthoredFile, ListedRevision
+from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES, AuthoredFile, ListedDraft, ListedRevision
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
 from app.domain.groups import GroupFilter
 from app.domain.rollups import GROUPS_PER_BUCKET, RollupFilter
 from app.domain.runs import RunState
 from app.domain.tasks import Message
 from app.domain.values import Frozen, Name
-from app.features.authoring.model import AuthoredChange, AuthoredDraft, AuthoredRevision, ListedDraft, list_texts
+from app.features.authoring.model import AuthoredChange, AuthoredDraft, AuthoredRevision, list_texts
 from app.features.authoring.store import AuthoredStore, build_draft_conflict
 from app.ports.environment import Workers
 from app.service.background import repeat

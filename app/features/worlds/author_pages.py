@@ -5,8 +5,10 @@ carries a stamp of the text that was read, so that nobody overwrites what somebo
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, Literal, Protocol
 
@@ -17,12 +19,13 @@ from pydantic import TypeAdapter, ValidationError
 from app.characters.authored_texts import check_world_text, recall_from_text
 from app.characters.cards.sheets import build_slug
 from app.characters.loading import FieldPath, dump_yaml
-from app.characters.schema import CharacterCard
+from app.characters.schema import CharacterSheet
 from app.characters.sheet_checks import SheetFinding
 from app.domain.access import KeyBounds
+from app.domain.authored_files import ListedDraft
 from app.domain.errors import InvalidRequest, NotFound, RequestRefused
 from app.domain.faults import explain_faults
-from app.domain.values import digest_of_model
+from app.domain.values import digest_of_model, suggest
 from app.domain.worlds import DocumentKind, EarlierText, Event, EventId, Lorebook
 from app.features.worlds.pages import NAME, VISIBLE_CHARACTERS, Short, WorldPages, find_world, parse_name, parse_time
 from app.features.worlds.service import EventsToAdd, WorldService
@@ -37,8 +40,11 @@ from app.toolkit.texts import cut_excerpt, escape_invisible, run_in_turn
 
 _MAX_FORM: Final = 256 * 1024
 """Bytes. Texts of 4,000 characters may be encoded as %XX throughout."""
+_MOST_QUOTED: Final = 60
+"""Characters of a name that nobody has."""
 _WORDS_OF_A_NAME: Final = 5
 """Of what happened, for an event without a name."""
+_LATER: Final = timedelta(hours=1)
 _USUAL_TIME: Final = "1312-04-03T09:15"
 """Of the first event of a world, until somebody chooses another."""
 
@@ -60,7 +66,7 @@ _EVENT_FIELDS: Final = (
     _FormField(
         "known_to",
         "Known to",
-        "Empty: everybody. Or characters, factions and places, with commas between.",
+        "Empty: everybody. Or characters, your drafts, factions and places of sheets, with commas between.",
         most=4000,
     ),
     _FormField("location", "Where"),
@@ -98,22 +104,66 @@ class NewText:
     problems: Mapping[str, str]
 
 
-def read_new(kind: NewKind, world: str, sent: Mapping[str, str], characters: Sequence[CharacterCard]) -> NewText:
+@dataclass(frozen=True)
+class Audience:
+    """Who may be named as knowing an event. Each kind of name gives the ids that it may mean, ids and circles first,
+    then full names, then aliases and first names."""
+
+    kinds: tuple[Mapping[str, frozenset[str]], ...]
+    names: frozenset[str]
+    """All of them, as they are written."""
+
+    def find(self, name: str) -> str:
+        """InvalidRequest for a name that nobody has, or that several have."""
+        wanted = name.casefold()
+        meant = next((kind[wanted] for kind in self.kinds if wanted in kind), frozenset())
+        if len(meant) == 1 or name in meant:
+            return name if name in meant else next(iter(meant))
+        said = repr(name if len(name) <= _MOST_QUOTED else f"{name[:_MOST_QUOTED]}…")
+        if meant:
+            raise InvalidRequest(f"{said} may be {' or '.join(sorted(meant))}: write one of these.")
+        raise InvalidRequest(f"Nobody is called {said}{suggest(name[:_MOST_QUOTED], self.names) or '.'}")
+
+
+def build_audience(sheets: Iterable[CharacterSheet], drafts: Iterable[ListedDraft]) -> Audience:
+    """Of the served characters and the caller's drafts. Circles are factions, households and places of sheets."""
+    sheets = tuple(sheets)
+    called = [(sheet.id, (sheet.identity.name, *sheet.identity.aliases)) for sheet in sheets]
+    called += [(draft.character, draft.called) for draft in drafts if draft.is_sheet]
+    circles = {circle for sheet in sheets for circle in sheet.identity.circles}
+    full = [(name, names[0]) for name, names in called if names]
+    short = [(name, said) for name, names in called for said in (*names[1:], *(one.split()[0] for one in names[:1]))]
+    ids = [(name, name) for name in (*circles, *(name for name, _ in called))]
+    names = frozenset(said for _, said in (*ids, *full, *short))
+    return Audience((_gather(ids), _gather(full), _gather(short)), names)
+
+
+def _gather(called: Iterable[tuple[str, str]]) -> Mapping[str, frozenset[str]]:
+    """The ids by name."""
+    gathered: defaultdict[str, set[str]] = defaultdict(set)
+    for name, said in called:
+        gathered[said.strip().casefold()].add(name)
+    return {said: frozenset(names) for said, names in gathered.items()}
+
+
+def read_new(kind: NewKind, world: str, sent: Mapping[str, str], audience: Audience) -> NewText:
     """`world` is empty where the form names one. Characters may be called by their names."""
     named = world or (build_slug(sent["world"], "world") if sent["world"] else "")
-    name, content, problems = _read_book(sent) if kind == "lorebook" else _read_event(sent, characters)
+    name, content, problems = _read_book(sent) if kind == "lorebook" else _read_event(sent, audience)
     if not named:
         problems = {"world": "Write a name.", **problems}
     return NewText(named, name, None if problems else content, problems)
 
 
-def _read_event(
-    sent: Mapping[str, str], characters: Sequence[CharacterCard]
-) -> tuple[str, Event | None, dict[str, str]]:
+def _read_event(sent: Mapping[str, str], audience: Audience) -> tuple[str, Event | None, dict[str, str]]:
     name = build_slug(sent["event"] or " ".join(sent["text"].split()[:_WORDS_OF_A_NAME]), "event")
     problems = _list_missing(sent, {"text": "Write what happens.", "time": "Choose a time."})
-    given: dict[str, object] = {"id": name, "text": sent["text"], "visibility": _read_audience(sent, characters)}
+    given: dict[str, object] = {"id": name, "text": sent["text"]}
     given |= {"location": sent["location"]} if sent["location"] else {}
+    try:
+        given["visibility"] = _read_known_to(sent["known_to"], audience)
+    except InvalidRequest as error:
+        problems["known_to"] = error.detail
     try:
         given["time"] = parse_time(sent["time"])
     except InvalidRequest as error:
@@ -126,10 +176,12 @@ def _read_event(
         return name, None, _explain(error, Event) | problems
 
 
-def _read_audience(sent: Mapping[str, str], characters: Sequence[CharacterCard]) -> object:
-    ids = {one.name.casefold(): one.id for one in characters}
-    names = _split_words(sent["known_to"])
-    return "public" if not names or names == ["everybody"] else [ids.get(one.casefold(), one) for one in names]
+def _read_known_to(text: str, audience: Audience) -> object:
+    """InvalidRequest for a name that nobody has."""
+    names = _split_words(text)
+    if not names or names == ["everybody"]:
+        return "public"
+    return [*dict.fromkeys(map(audience.find, names))]
 
 
 def _read_book(sent: Mapping[str, str]) -> tuple[str, Lorebook | None, dict[str, str]]:
@@ -193,6 +245,12 @@ class _NewPage:
         return self.made.problems if self.made is not None and self.is_refused else {}
 
 
+def _choose_later(newest: datetime) -> str:
+    """An hour after the newest event, where the calendar goes on so long."""
+    is_last = newest.replace(tzinfo=None) > datetime.max - _LATER
+    return (newest if is_last else newest + _LATER).isoformat()[:19]
+
+
 @dataclass(frozen=True)
 class _NewForms:
     """Answers the forms' requests."""
@@ -206,7 +264,7 @@ class _NewForms:
             stored = await find_world(self.pages.world_service, world)
             if stored is None:
                 return self.renderer.render_missing(request, "world", world, "/view/worlds", "Show every world.")
-            at = _USUAL_TIME if stored.newest is None else stored.newest.isoformat()[:19]
+            at = _USUAL_TIME if stored.newest is None else _choose_later(stored.newest)
         sent = {one.name: "" for one in _FIELDS[kind]} | {"time": at, "importance": "5"}
         return self._render(request, _NewPage(kind, world, sent))
 
@@ -215,7 +273,8 @@ class _NewForms:
             return self.renderer.render_missing(request, "world", world, "/view/worlds", "Show every world.")
         fields = await read_fields(request, _MAX_FORM)
         sent = {one.name: pick_field(fields, one.name).strip() for one in _FIELDS[kind]}
-        made = read_new(kind, world, sent, self.pages.characters())
+        audience = build_audience(self.pages.list_sheets(), await self.pages.list_drafts())
+        made = read_new(kind, world, sent, audience)
         page = _NewPage(kind, world, sent, made)
         page = replace(page, there=await self._find(kind, made, bounds))
         if pick_field(fields, "do") != "save":

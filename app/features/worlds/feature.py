@@ -31,7 +31,8 @@ def build_worlds(kernel: Kernel) -> FeatureParts:
         retrieval=kernel.gateway.retrieval,
     )
     kernel.offer(worlds)
-    pages = WorldPages(worlds, kernel.characters.list_cards)
+    characters = kernel.characters
+    pages = WorldPages(worlds, characters.list_cards, characters.list_sheets, characters.list_drafts)
     return FeatureParts(
         routers=[create_worlds_router(worlds, kernel.authors)],
         pages=[

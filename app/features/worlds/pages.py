@@ -5,7 +5,7 @@ stamp of the text that was read, so that nobody overwrites what somebody else ha
 """
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -15,8 +15,9 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import TypeAdapter, ValidationError
 
-from app.characters.schema import CharacterCard
+from app.characters.schema import CharacterCard, CharacterSheet
 from app.domain.access import KeyBounds
+from app.domain.authored_files import ListedDraft
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
 from app.domain.values import Name, suggest
 from app.domain.worlds import (
@@ -276,10 +277,12 @@ _Spoken = Annotated[str, Query(max_length=4000)]
 
 @dataclass(frozen=True)
 class WorldPages:
-    """Data for the pages. `characters` are those with a sheet, for the form."""
+    """Data for the pages. `characters` are those with a sheet, for the form; `list_drafts` are the caller's."""
 
     world_service: WorldService
     characters: Callable[[], Sequence[CharacterCard]]
+    list_sheets: Callable[[], Sequence[CharacterSheet]]
+    list_drafts: Callable[[], Awaitable[Sequence[ListedDraft]]]
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,13 @@ from app.characters.scenes import Scene
 from app.characters.schema import CharacterCard, CharacterSheet, build_character_cards, build_policy_view
 from app.characters.sheet_checks import SheetFinding
 from app.domain.access import KeyBounds
+from app.domain.authored_files import ListedDraft
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter, GroupSummary
 from app.domain.rollups import GROUPS_PER_BUCKET, Rollup, RollupFilter, add_up_rollups
 from app.domain.values import suggest
 from app.http.viewer.group_pages import CompletionCard, build_cards
-from app.http.viewer.rendering import DraftLink, FilterRoute, Renderer, ViewerParts, Word, redirect
+from app.http.viewer.rendering import FilterRoute, Renderer, ViewerParts, Word, redirect
 from app.http.viewer.run_pages import ChartView, MeasuredCurves, SeriesSource, draw, measure_curves
 from app.http.web.api_keys import CallerBounds, needs
 from app.store.views import GroupViews
@@ -48,6 +49,8 @@ class CharacterPages:
     environment: str
     list_sheets: Callable[[], Sequence[CharacterSheet]]
     list_scenes: Callable[[str], Sequence[Scene]]
+    list_drafts: Callable[[], Awaitable[Sequence[ListedDraft]]]
+    """What the caller keeps and has not published."""
     check: Callable[[], Awaitable[Sequence[SheetFinding]]]
     views: GroupViews
     parts: ViewerParts = field(default_factory=ViewerParts)
@@ -128,8 +131,9 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
             replace(_build_row(pages, card, findings), reward=rewards.get(card.id), has_portrait=card.id in portraits)
             for card in build_character_cards(sheets)
         ]
-        shown = {"rows": rows, "drafts": await _list_drafts(pages), "links": pages.parts.link_characters}
-        return renderer.render(request, "characters.html", shown, {"characters": rows, "drafts": shown["drafts"]})
+        drafts = [{"character": draft.character, "name": draft.name} for draft in await _list_drafts(pages)]
+        shown = {"rows": rows, "drafts": drafts, "links": pages.parts.link_characters}
+        return renderer.render(request, "characters.html", shown, {"characters": rows, "drafts": drafts})
 
     @router.get("/{character}/portrait")
     @needs("read", "handler")
@@ -145,9 +149,8 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
     async def one(request: Request, character: str, bounds: CallerBounds, run: Word = "") -> Response:
         sheets = {sheet.id: sheet for sheet in pages.list_sheets()}
         sheet = sheets.get(character)
-        drafts = [] if sheet else [draft for draft in await _list_drafts(pages) if draft.character == character]
-        if drafts:
-            return redirect(request, drafts[0].path)
+        if sheet is None and character in {draft.character for draft in await _list_drafts(pages)}:
+            return redirect(request, f"/view/characters/{character}/form")
         if sheet is None:
             near = suggest(character[:100], sheets)
             return renderer.render_missing(
@@ -198,8 +201,8 @@ async def _load_rewards(pages: CharacterPages, bounds: KeyBounds) -> dict[str, f
     return {label: add_up_rollups(rollups).mean("reward") for label, rollups in by_label.items()}
 
 
-async def _list_drafts(pages: CharacterPages) -> list[DraftLink]:
-    return [draft for list_drafts in pages.parts.list_drafts for draft in await list_drafts()]
+async def _list_drafts(pages: CharacterPages) -> list[ListedDraft]:
+    return [draft for draft in await pages.list_drafts() if draft.is_sheet]
 
 
 async def _check(pages: CharacterPages) -> Sequence[SheetFinding]:

@@ -102,15 +102,6 @@ class RunSection:
 
 
 @dataclass(frozen=True)
-class DraftLink:
-    """A character that is being written, by id and name, with the path of the page where."""
-
-    character: str
-    name: str
-    path: str
-
-
-@dataclass(frozen=True)
 class ViewerParts:
     """Hooks of the kernel's pages: links and sections of a group, of a character by id, and of a run by name."""
 
@@ -118,8 +109,6 @@ class ViewerParts:
     show_group: Sequence[Callable[[Group], Awaitable[PageSection]]] = ()
     link_character: Sequence[Callable[[str], PageLink]] = ()
     link_characters: Sequence[PageLink] = ()
-    list_drafts: Sequence[Callable[[], Awaitable[Sequence[DraftLink]]]] = ()
-    """Sheets that the caller has begun and not published."""
     link_groups: Sequence[PageLink] = ()
     """Pages that take the filter of the list of groups in their address."""
     show_run: Sequence[Callable[[str], Awaitable[RunSection]]] = ()

@@ -1,5 +1,6 @@
 """A page on which a text is written: the form as sent, what a check says, and what it changes."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -100,6 +101,8 @@ class CardReport:
     source: str
     rows: tuple[tuple[str, str, str], ...]
     original: Excerpt
+    counts: str
+    """How many fields became what."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,8 @@ class TextEditor:
     no_prompt: str = ""
     scenes: Sequence[str] = ()
     changed: tuple[ChangedLine, ...] = ()
+    is_new: bool = False
+    """Whether there is nothing yet that the text changes."""
     history: Sequence[ListedRevision] = ()
     earlier: Sequence[EarlierText] = ()
     difference: RevisionDifference | None = None
@@ -162,9 +167,11 @@ def describe_card(origin: CardOrigin | None) -> CardReport | None:
         *((one.field, "kept, not used", one.why) for one in report.kept),
         *(("", "assumed", what) for what in report.assumed),
     ]
+    counted = Counter(what for _, what, _ in rows)
     more = len(rows) - _MOST_ROWS
     told = [*rows[:_MOST_ROWS], *([("", "", f"and {more} more")] if more > 0 else [])]
-    return CardReport(report.source, tuple(told), cut_excerpt(origin.original, SHOWN_AT_ALL))
+    counts = ", ".join(f"{count} {what}" for what, count in counted.items())
+    return CardReport(report.source, tuple(told), cut_excerpt(origin.original, SHOWN_AT_ALL), counts)
 
 
 def count_findings(findings: Sequence[SheetFinding]) -> str:

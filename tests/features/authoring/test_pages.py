@@ -189,7 +189,7 @@ async def test_a_character_is_begun_in_a_form_talked_to_as_a_draft_and_published
     led = [
         await here.client.get(path) for path in (f"/view/characters/{character}", "/view/characters/hob_tarrant/form")
     ]
-    assert gallery == [{"character": character, "name": FIELDS["name"], "path": form}]
+    assert gallery == [{"character": character, "name": FIELDS["name"]}]
     assert [one.headers["location"] for one in led] == [form, HOB]
     assert f"/view/talk?character=draft%3A{character}" in page.text
     replies.append(

@@ -8,9 +8,10 @@ import pytest
 from pydantic import BaseModel, SecretStr
 from starlette.testclient import TestClient
 
-from app.characters.schema import CharacterCard
+from app.characters.schema import CharacterSheet, Core, Identity, Meta, Voice
+from app.domain.authored_files import ListedDraft
 from app.envs.npc_arena.environment import NpcArena
-from app.features.worlds.author_pages import NewKind, read_new
+from app.features.worlds.author_pages import NewKind, build_audience, read_new
 from app.settings import Settings
 from tests.support.outline import page
 from tests.support.playground import serve_here
@@ -33,9 +34,18 @@ class Forms(BaseModel):
 
 
 TABLE = read_table(__file__, "new_forms.yaml", Forms)
-HOB = CharacterCard(
-    **{name: "x" for name in ("genre", "world", "language", "role", "stance", "summary", "digest")},
-    **{"id": "hob_tarrant", "name": "Hob Tarrant", "held_out": False},
+HOB = CharacterSheet(
+    meta=Meta(schema_version=1, licence="x", id="hob_tarrant", genre="x", world="x", summary="x"),
+    identity=Identity(name="Hob Tarrant", aliases=("Old Hob",), circles=("reedgate",)),
+    core=Core(),
+    voice=Voice(),
+)
+AUDIENCE = build_audience(
+    [HOB],
+    [
+        ListedDraft(file="jenny_hale.yaml", called=("Jenny Hale",)),
+        ListedDraft(file="jenny_moor.yaml", called=("Jenny Moor",)),
+    ],
 )
 
 
@@ -43,7 +53,7 @@ HOB = CharacterCard(
 def test_what_a_form_makes(told: Form) -> None:
     """`X201` is a text of so many characters."""
     sent = {name: "x" * int(text[1:]) if text[:1] == "X" else text for name, text in told.sent.items()}
-    made = read_new(told.kind, "" if told.kind == "world" else "quay", sent, [HOB])
+    made = read_new(told.kind, "" if told.kind == "world" else "quay", sent, AUDIENCE)
     content = None if made.content is None else made.content.model_dump(mode="json", exclude_defaults=True)
     assert (made.world, made.name, content, made.problems) == (told.world, told.name, told.content, told.problems)
 
@@ -70,6 +80,7 @@ def test_a_world_is_made_by_forms(client: TestClient) -> None:
     twice = page(
         client.post("/view/worlds/salt_market/events/new", data={**TABLE.event, "event": "Rope", "do": "save"}), 422
     )
+    following = page(client.get("/view/worlds/salt_market/events/new"))
     book = client.post("/view/worlds/salt_market/lorebooks/new", data={**TABLE.book, "do": "save"})
     lore = page(client.get(book.headers["location"]))
     events = [one["id"] for one in client.get("/worlds/salt_market/events").json()["events"]]
@@ -84,6 +95,7 @@ def test_a_world_is_made_by_forms(client: TestClient) -> None:
     assert (event.status_code, events) == (303, ["the_tide_took_the_pier", "rope"])
     assert "/view/worlds/salt_market/events/rope/edit" in twice.links()
     assert "Saved: lorebook salt ." in lore.words()
+    assert ("time", "1312-04-03T10:15:00") in following.inputs
 
 
 def test_what_is_refused_keeps_what_was_written_with_the_reason_beside_its_field(client: TestClient) -> None:

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from app.characters.scenes import Scene
 from app.characters.schema import CharacterSheet, Core, CounterExample, Identity, Meta, SheetSecret, Voice
 from app.characters.sheet_checks import SheetFinding
+from app.domain.authored_files import ListedDraft
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.http.viewer.character_pages import CharacterPages, create_character_pages_router
@@ -101,11 +102,16 @@ def pages(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> dict
     return using(f"sqlite:///{database}", visit_all)
 
 
+async def list_nothing() -> Sequence[ListedDraft]:
+    return ()
+
+
 async def visit(store: Store, check: Check, picture: Path, *paths: str) -> dict[str, httpx.Response]:
     pages = CharacterPages(
         "npc_arena",
         list_sheets,
         list_scenes,
+        list_nothing,
         check,
         store.views,
         list_portraits=lambda: dict.fromkeys(("hob", "nobody"), picture),

@@ -108,6 +108,7 @@ const accept = async (file) => {
 
 const place = (form && form.dataset.import && form) || document.querySelector("[data-drop]");
 if (place) {
+  place.hidden = false; // without this script nobody reads a file
   place.addEventListener("dragover", (event) => event.preventDefault());
   place.addEventListener("drop", (event) => {
     event.preventDefault();
