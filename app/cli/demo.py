@@ -12,7 +12,7 @@ import random
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Final
 
@@ -23,7 +23,7 @@ from rich.table import Table
 
 from app.characters.casting import Cast
 from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.errors import GatewayError
+from app.domain.errors import GatewayError, UserError
 from app.domain.runs import Alarm, Purpose
 from app.domain.tasks import Completion, FunctionCall, Isolation, Message, ToolCall, ToolSpec
 from app.domain.values import Frozen, Split
@@ -36,7 +36,6 @@ from app.service.requests import GroupReply, HandedOutTask
 from app.service.runs import RunReport
 from app.settings import read_settings
 from app.terminal.client import AnsweredTask, ApiKey, GatewayClient, Url, find_gateway_url, open_gateway
-from app.terminal.completion import complete_run
 from app.terminal.consoles import (
     AsJson,
     Bar,
@@ -59,6 +58,7 @@ _LANGUAGE: Final = "en"
 _MOST_TASKS: Final = 64
 _LEAST_BEFORE_ALARM: Final = 300
 """With fewer groups before, run health does not notice it: each environment and label is a stratum of few."""
+_MOST_DEMOS: Final = 50
 _ALARM_SECONDS: Final = 20.0
 """A run is looked at every three seconds."""
 
@@ -69,6 +69,7 @@ class _DemoPlan:
     batch_size: int
     group_size: int
     run: str
+    """Of a run that is not there yet."""
     seed: int
 
     @property
@@ -107,7 +108,7 @@ class DemoResults(Frozen, extra="allow"):
     """What `demo --json` prints, after what features add."""
 
     mean_rewards: dict[str, tuple[float | None, ...]]
-    """By environment and step; null where nothing was scored."""
+    """Absolute, by environment and step; null where nothing was scored."""
     held_out: dict[str, tuple[float | None, ...]]
     """The same of the first and the last step on the same held-out tasks."""
     left_out: dict[str, str]
@@ -124,7 +125,9 @@ def demo(
     steps: Annotated[int, typer.Option(min=1, max=1000, help="Policy steps per environment.")] = 6,
     batch_size: Annotated[int, typer.Option(min=1, max=_MOST_TASKS, help="Tasks per step.")] = 8,
     group_size: Annotated[int, typer.Option(min=2, max=64, help="Completions per task.")] = 6,
-    run: Annotated[str, typer.Option(help="Run name.", autocompletion=complete_run)] = "demo",
+    run: Annotated[
+        str | None, typer.Option(help="Name of a new run.", show_default="demo, or demo-2 where that is taken")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of the scripted policy.")] = 0,
     url: Url = "",
     api_key: ApiKey = "",
@@ -136,7 +139,7 @@ def demo(
     one planted alarm, and its first and last step are compared on the same held-out tasks."""
     url = url or find_gateway_url()
     with stop_on_errors(1):
-        parts, results = asyncio.run(_run_demo(url, api_key, _DemoPlan(steps, batch_size, group_size, run, seed)))
+        parts, results = asyncio.run(_run_demo(url, api_key, _DemoPlan(steps, batch_size, group_size, run or "", seed)))
     if as_json:
         print_json(results)
     else:
@@ -154,6 +157,7 @@ class _Played:
 async def _run_demo(url: str, api_key: str, plan: _DemoPlan) -> tuple[list[DemoPart], DemoResults]:
     solver = await asyncio.to_thread(_open_solver)
     async with open_gateway(url, api_key, 120) as gateway:
+        plan = replace(plan, run=await _choose_run(gateway, plan.run))
         listed = await gateway.list_environments()
         served = [environment.name for environment in listed.environments if environment.available]
         # The flagship comes last, so that the newest groups are its.
@@ -182,6 +186,20 @@ async def _run_demo(url: str, api_key: str, plan: _DemoPlan) -> tuple[list[DemoP
     return parts, results
 
 
+async def _choose_run(gateway: GatewayClient, wanted: str) -> str:
+    """A name that no run has: two policies in one run would look like one that forgets. UserError for a wanted one that
+    is taken."""
+    if wanted:
+        if await gateway.fetch_run(wanted) is not None:
+            raise UserError(f"`--run`: there is a run {wanted} already; wanted is the name of a new run")
+        return wanted
+    names = ("demo", *(f"demo-{number}" for number in range(2, _MOST_DEMOS + 1)))
+    for name in names:
+        if await gateway.fetch_run(name) is None:
+            return name
+    raise UserError(f"there are {_MOST_DEMOS} demos already: name a new run with --run")
+
+
 async def _play_courses(policy: "_Policy", courses: Sequence[_Course], bar: Bar) -> _Played:
     """All environments step by step, as a trainer on a mixture. The policy is compared before and after training."""
     plan, played = policy.plan, _Played()
@@ -198,8 +216,11 @@ async def _play_courses(policy: "_Policy", courses: Sequence[_Course], bar: Bar)
 
 
 def _compute_mean(replies: Sequence[GroupReply]) -> float | None:
-    """None where nothing was scored."""
-    rewards = [reward for reply in replies for reward in reply.rewards if reward is not None]
+    """Of the absolute rewards, as pages of runs and comparisons have them: what a reply earned beside its group says
+    nothing of a step. None where nothing was scored."""
+    scores = [score for reply in replies for score in reply.scores if score.reward is not None]
+    absolute = [score.reward if score.absolute is None else (score.gate or 0.0) * score.absolute for score in scores]
+    rewards = [reward for reward in absolute if reward is not None]
     return sum(rewards) / len(rewards) if rewards else None
 
 
@@ -231,7 +252,7 @@ def _list_links(plan: _DemoPlan, played: _Played) -> list[PageLink]:
         return []
     steps = [[group for step in one for group in step] for one in zip(*played.trained.values(), strict=True)]
     links = [
-        PageLink(run, f"the run learns: mean reward {_tell_rise(steps)}"),
+        PageLink(run, f"the run learns: absolute reward {_tell_rise(steps)}"),
         PageLink(f"{run}?environment={name}", f"{name} alone: each criterion over the steps"),
     ]
     differing = max(groups, key=lambda group: (len(set(group.rewards)), group.std or 0.0))
@@ -258,7 +279,9 @@ def _print_results(parts: Sequence[DemoPart], results: DemoResults) -> None:
     console = output_console()
     for part in parts:
         console.print(*part.printed, sep="\n")
-    table = Table("environment", "first step", "last step", "held out, first", "held out, last", title="mean reward")
+    table = Table(
+        "environment", "first step", "last step", "held out, first", "held out, last", title="mean absolute reward"
+    )
     for name, means in results.mean_rewards.items():
         table.add_row(
             name, *(format_figure(mean) for one in (means, results.held_out[name]) for mean in (one[0], one[-1]))

@@ -217,7 +217,7 @@ def _explain_nothing(compared: ComparedCheckpoints) -> str:
             f"the judge has not scored groups of both, which {own} scored when they were sent{known}. Score both with "
             "it: `atropos-envs rescore --run … --judge …`"
         )
-    return tell_comparison(compared.names, None, compared.groups, compared.tasks)
+    return tell_comparison(compared.names, None, compared.groups, compared.tasks, {})
 
 
 def _print_comparison(compared: ComparedCheckpoints, comparison: Comparison) -> None:
@@ -305,7 +305,7 @@ def _list_difference(row: Difference) -> tuple[str, ...]:
         format_figure(row.after),
         format_figure(difference.value, "+.3f"),
         interval,
-        format_figure(row.adjusted_p),
+        format_figure(None if difference.low is None else row.adjusted_p),
     )
     return row.name, str(difference.tasks), *figures
 

@@ -17,7 +17,7 @@ from pydantic import JsonValue
 from app.domain.errors import GatewayError, NotFound, Unavailable, UserError
 from app.domain.scores import explain_score
 from app.domain.tasks import Completion, Message
-from app.domain.values import Frozen, Split
+from app.domain.values import Frozen, Split, suggest
 from app.http.api.models import EnvironmentInfo
 from app.service.requests import GroupProblem, GroupReply, HandedOutTask
 from app.terminal.client import AnsweredTask, ApiKey, GatewayClient, Retrier, Url, open_gateway
@@ -148,7 +148,7 @@ class _Session:
             (task,), following = batch
             if not self.as_json:
                 typer.echo("\n".join(describe_task(task, whole=self.whole)))
-            completions = await _collect_completions(gateway, task, given)
+            completions = await _collect_completions(gateway, task, given, show=not self.as_json)
             if info.rubric is not None and len(completions) == 1:
                 completions.append(await _play(gateway, task, lambda _: PLAIN_REPLY))
             reply = await _score(gateway, task, completions)
@@ -169,7 +169,7 @@ async def _find_environment(gateway: GatewayClient, name: str) -> EnvironmentInf
         raise Unavailable(f"{error.detail}. Is the service running? `make run` starts it.") from error
     named = {one.name: one for one in listed}
     if name not in named:
-        raise NotFound(f"there is no environment {name}; there are {', '.join(named)}")
+        raise NotFound(f"`{name}`: unknown environment{suggest(name, named) or '; there are ' + ', '.join(named)}")
     return named[name]
 
 
@@ -183,16 +183,20 @@ async def _fetch_task(gateway: GatewayClient, choice: _Choice) -> tuple[tuple[Ha
     return batch.tasks, batch.next_cursor
 
 
-async def _collect_completions(gateway: GatewayClient, task: HandedOutTask, given: Sequence[str]) -> list[Completion]:
+async def _collect_completions(
+    gateway: GatewayClient, task: HandedOutTask, given: Sequence[str], *, show: bool
+) -> list[Completion]:
     if not given:
-        return [await _play(gateway, task, _ask_for_reply)]
+        return [await _play(gateway, task, _ask_for_reply, show=show)]
     if task.max_turns == 1:
         return [Completion(text=text) for text in given]
-    return [await _play(gateway, task, lambda turn: given[turn] if turn < len(given) else None)]
+    return [await _play(gateway, task, lambda turn: given[turn] if turn < len(given) else None, show=show)]
 
 
-async def _play(gateway: GatewayClient, task: HandedOutTask, read_reply: ReadReply) -> Completion:
-    """An episode until its end, or until there is nothing more to say."""
+async def _play(
+    gateway: GatewayClient, task: HandedOutTask, read_reply: ReadReply, *, show: bool = False
+) -> Completion:
+    """An episode until its end, or until there is nothing more to say. `show`: what the environment answers."""
     if task.max_turns == 1:
         return Completion(text=read_reply(0) or "")
     messages: list[Message] = []
@@ -203,9 +207,8 @@ async def _play(gateway: GatewayClient, task: HandedOutTask, read_reply: ReadRep
         messages.append(Message(role="assistant", content=said))
         answered = await gateway.step(task.environment, task.task_id, messages)
         messages += answered.messages
-        if read_reply is _ask_for_reply:
-            for message in answered.messages:
-                typer.echo("\n".join(_wrap(message.role, message.content or "", MOST_LINES)))
+        for message in answered.messages if show else ():
+            typer.echo("\n".join(_wrap(message.role, message.content or "", MOST_LINES)))
         if answered.done:
             break
     return Completion(messages=tuple(messages))

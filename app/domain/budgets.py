@@ -60,10 +60,6 @@ class Amount:
     def times(self, count: int) -> "Amount":
         return Amount(self.tokens * count, self.usd * count)
 
-    def divide(self, count: int) -> "Amount":
-        """Rounded up."""
-        return Amount(-(-self.tokens // count), self.usd / count)
-
     def covers(self, other: "Amount") -> bool:
         return self.tokens >= other.tokens and self.usd >= other.usd
 

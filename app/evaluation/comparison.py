@@ -53,6 +53,8 @@ from app.toolkit.texts import PALETTE, cut_excerpt
 Verdict = Literal["better", "worse", "undecided", "not comparable"]
 
 _SIGNIFICANT: Final = 0.05
+FEWEST_TASKS: Final = 6
+"""With fewer, p is not below .05 even where all tasks moved one way (2 / 2 ** 5 = .06)."""
 _MAX_CHANGES: Final = 10
 
 
@@ -71,6 +73,7 @@ class Difference(Frozen):
     before: FiniteNumber
     after: FiniteNumber
     difference: MeanEstimate
+    """Without an interval under FEWEST_TASKS."""
     p: FiniteNumber
     """p-value of the sign-flip test."""
     adjusted_p: FiniteNumber
@@ -160,9 +163,8 @@ _Value = Callable[[TaskAttempts], float | None]
 
 
 def _compute_noticeable(pairs: _Pairs) -> float | None:
-    """None if even equal signs for all tasks, p = 2 / 2 ** tasks, would not be significant."""
     moved = [(two.reward or 0.0) - (one.reward or 0.0) for one, two in pairs]
-    return compute_noticeable(moved) if 2.0 ** (1 - len(moved)) < _SIGNIFICANT else None
+    return compute_noticeable(moved) if len(moved) >= FEWEST_TASKS else None
 
 
 def _compare_passes(
@@ -221,10 +223,17 @@ def _compute_difference(name: str, pairs: _Pairs, value: _Value, resampler: Resa
         name=name,
         before=fmean(one for one, _ in both),
         after=fmean(two for _, two in both),
-        difference=resampler.estimate(moved, least=-1.0),
+        difference=_estimate_change(moved, resampler),
         p=p,
         adjusted_p=p,
     )
+
+
+def _estimate_change(moved: Sequence[float], resampler: Resampler) -> MeanEstimate:
+    """An interval of two or three tasks would be as narrow as these happen to agree."""
+    if len(moved) < FEWEST_TASKS:
+        return MeanEstimate(value=fmean(moved), tasks=len(moved))
+    return resampler.estimate(moved, least=-1.0)
 
 
 def _build_change(one: TaskAttempts, two: TaskAttempts) -> TaskChange:

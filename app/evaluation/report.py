@@ -519,7 +519,6 @@ class EvaluationReport(Frozen):
 FEW_TASKS: Final = 30
 """With fewer tasks intervals are rough."""
 
-OFFLINE_MEANING: Final = "has no model and is only for trying the system: these figures say nothing about quality."
 _EXAMPLES: Final = 5
 
 
@@ -574,6 +573,22 @@ def list_offline_judges(evaluation: Evaluation) -> tuple[str, ...]:
     return tuple(judge for judge in list_judges(evaluation) if judge in evaluation.setup.offline_judges)
 
 
+def describe_offline_tasks(*evaluations: Evaluation) -> str:
+    """How many tasks were scored by judges that are only for trying the system; empty for none."""
+    attempts = [attempt for each in evaluations for attempt in each.attempts]
+    judges = {judge for each in evaluations for judge in list_offline_judges(each)}
+    judged = {attempt.task_id for attempt in attempts if judges.intersection(attempt.judges)}
+    tasks = len({attempt.task_id for attempt in attempts})
+    if not judged:
+        return ""
+    is_all = len(judged) == tasks
+    begun = "Scored" if is_all else f"{len(judged):,} of {tasks:,} tasks were scored"
+    return (
+        f"{begun} by {', '.join(sorted(judges))}, which has no model and is only for trying the system: "
+        f"{'these' if is_all else 'their'} figures say nothing about quality."
+    )
+
+
 def collect_cautions(evaluation: Evaluation, tasks: Sequence[TaskAttempts]) -> tuple[Caution, ...]:
     return tuple(_iter_cautions(evaluation, tasks))
 
@@ -582,8 +597,8 @@ def _iter_cautions(evaluation: Evaluation, tasks: Sequence[TaskAttempts]) -> Ite
     setup, attempts = evaluation.setup, evaluation.attempts
     requested, unscored = setup.tasks * setup.samples, sum(attempt.reward is None for attempt in attempts)
     measured = len(_drop_missing(task.reward for task in tasks))
-    if offline := list_offline_judges(evaluation):
-        yield Caution(code="offline_judge", text=f"Scored by {', '.join(offline)}, which {OFFLINE_MEANING}")
+    if offline := describe_offline_tasks(evaluation):
+        yield Caution(code="offline_judge", text=offline)
     if len(list_scoring_digests(attempts)) > 1:
         text = "The scoring changed during the evaluation: not all attempts were scored alike."
         yield Caution(code="scoring_changed", text=text)

@@ -216,23 +216,23 @@ class PlacedDraft:
 FillIn = Callable[[str, BaseModel], Awaitable[BaseModel]]
 
 
-async def _leave(environment: str, draft: BaseModel) -> BaseModel:
-    return draft
+async def _refuse(environment: str, draft: BaseModel) -> BaseModel:
+    raise InvalidRequest(f"nobody keeps drafts for {environment}", field="own_draft")
 
 
 class DraftBuilder:
     """Builds prompts from drafts and moments of games as for tasks, without storing anything."""
 
     def __init__(self, catalogue: Catalogue, retrieval: RetrievalService) -> None:
-        self.fill_in: FillIn = _leave
-        """Puts what the caller is writing in place of what is served, once that was read in a worker. It is set by the
-        feature that knows."""
+        self.fill_in: FillIn = _refuse
+        """Puts the draft that the caller keeps of a text in place of the published text, once it was read in a worker.
+        For authors who ask for it: games and trainings have what is published. It is set by the feature that knows."""
         self._catalogue = catalogue
         self._retrieval = retrieval
 
-    async def build_for_caller(self, environment: str, draft: BaseModel) -> Drafted:
-        """As `build_draft`, with what the caller is writing."""
-        return self.build_draft(environment, await self.fill_in(environment, draft))
+    async def build_own(self, environment: str, draft: BaseModel) -> Drafted:
+        """As `build_draft`, with the draft that the caller keeps, in a thread: it may be heavy."""
+        return await run_in_turn("authors", self.build_draft, environment, await self.fill_in(environment, draft))
 
     def build_draft(self, environment: str, draft: BaseModel) -> Drafted:
         """Builds the draft's task. InvalidRequest naming `draft.<field>`; EnvironmentUnavailable if the environment
@@ -245,9 +245,8 @@ class DraftBuilder:
         """As `build_draft`, for a draft with texts of strangers: they are read in workers, and the rest is done in a
         thread."""
         hosted = self._catalogue.get_environment_or_current(environment)
-        filled = await self.fill_in(environment, draft)
         with _convert_unexpected_errors(environment):
-            read = await hosted.environment.read_draft(filled, workers)
+            read = await hosted.environment.read_draft(draft, workers)
             return await run_in_turn("authors", hosted.environment.draft, read)
 
     def build_query(self, made: Drafted) -> ContextQuery | None:
@@ -289,6 +288,9 @@ class PreviewOptions(Frozen):
         Field(max_length=32, description="Completions to score together. Leave empty to see only the prompt."),
     ] = ()
     options: ScoringOptions = ScoringOptions()
+    own_draft: Annotated[
+        bool, Field(description="Use your own draft of the character that `draft` names, not what is published.")
+    ] = False
 
 
 class FailedGate(Frozen):
@@ -356,6 +358,10 @@ class PreviewService:
         """Builds the draft's task. InvalidRequest naming `draft.<field>`; EnvironmentUnavailable if the environment
         fails."""
         return self._drafting.build_draft(environment, draft)
+
+    async def fill_in(self, environment: str, draft: BaseModel) -> BaseModel:
+        """With the draft that the caller keeps of the character. InvalidRequest where there is none."""
+        return await self._drafting.fill_in(environment, draft)
 
     async def preview(self, environment: str, draft: BaseModel, request: PreviewOptions) -> PreviewResult:
         """Rejects invalid drafts. Failures during scoring give `unscored` completions with a reason."""

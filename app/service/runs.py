@@ -6,6 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import cycle, islice
 from operator import not_
 from typing import Annotated, Final, Protocol, Self, TypeAlias
@@ -30,7 +31,9 @@ from app.domain.runs import (
     Purpose,
     Run,
     RunChange,
+    RunProgress,
     ScoringOptions,
+    tell_progress,
 )
 from app.domain.values import FiniteNumber, Frozen, Name, WholeNumber, estimate_tokens, suggest
 from app.ports.environment import Clock
@@ -483,6 +486,11 @@ class RunRegistry:
     def find_hold(self, run: Run) -> Hold | None:
         """What holds the run. Where nobody raises alarms any more nothing does, since nobody could end it."""
         return None if self.watch is None else run.held
+
+    def tell_progress(self, report: RunReport, arrivals: Sequence[datetime]) -> RunProgress:
+        """`arrivals` are those of its newest groups, newest first."""
+        outstanding, held = sum(each.outstanding for each in report.activity), self.find_hold(report.run)
+        return tell_progress(arrivals, outstanding, held, self._clock(), finished=report.run.health.finished)
 
     def refuse_held(self, run: Run, purpose: Purpose) -> None:
         """RunHeld while an alarm holds the run."""

@@ -220,7 +220,7 @@ class ScoreValidator:
         for one in groups:
             bound = await self._bound(one, limits, size)
             if bound is not None:
-                demands.append(_build_demand(one, bound, size, with_late=limits.hard))
+                demands.append(_build_demand(one, bound, with_late=limits.hard))
         return demands
 
     async def _bound(self, one: AcceptedGroup, limits: KeyQuotas, size: int) -> Amount | None:
@@ -341,7 +341,7 @@ async def _identify_group(
     return _IdentifiedGroup(sent, record, lease, stated_run or leasing_runs.get(sent.task_id), identity, large)
 
 
-def _build_demand(one: AcceptedGroup, bound: Amount, size: int, *, with_late: bool) -> JudgingDemand:
+def _build_demand(one: AcceptedGroup, bound: Amount, *, with_late: bool) -> JudgingDemand:
     """Only caps ask for the late name, which is a digest of all texts."""
     group, part = one.group, one.part
     places = () if part is None else tuple(range(part.index, part.index + len(one.completions)))
@@ -357,7 +357,6 @@ def _build_demand(one: AcceptedGroup, bound: Amount, size: int, *, with_late: bo
         late_name=name_late_group(group.group_id, dict(zip(places, one.completions, strict=True)))
         if places and with_late
         else "",
-        size=size,
     )
 
 

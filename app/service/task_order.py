@@ -20,14 +20,16 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Final
 
 from pydantic import BaseModel, JsonValue
 
 from app.domain.errors import InvalidRequest
+from app.domain.faults import explain_unknown, quote
 from app.domain.rollups import PassRates, TaskOutcome, find_nearest
 from app.domain.runs import Slot, Stream
-from app.domain.values import MEBIBYTE, Split, canonical_json, digest_of_text, remember
+from app.domain.values import MEBIBYTE, Split, canonical_json, digest_of_text, remember, suggest
 from app.service.catalogue import ServedEnvironment, make_task, read_label
 from app.service.requests import NextBatch, normalise_values
 from app.store.leases import SlotLocator
@@ -200,6 +202,10 @@ def _read_label(hosted: ServedEnvironment, split: Split, params_json: str, index
     return read_label(environment, split, index, environment.Params.model_validate_json(params_json))
 
 
+_MOST_NEAR: Final = 2000
+"""Values among which a near one is looked for."""
+
+
 def _select_indexes(
     hosted: ServedEnvironment, request: NextBatch, params: BaseModel, size: int | None
 ) -> tuple[int, ...]:
@@ -209,14 +215,35 @@ def _select_indexes(
         )
     allowed = {key: set(map(canonical_json, normalise_values(values))) for key, values in request.select.chosen.items()}
     by_key = [_group_by_value(hosted, request.split, params.model_dump_json(), key, size) for key in allowed]
+    for (key, texts), by_value in zip(allowed.items(), by_key, strict=True):
+        if not texts & by_value.keys():
+            raise InvalidRequest(_describe_missing(hosted, request, params, key, texts, by_value), field="select")
     matches = [
         {index for value, indexes in by_value.items() if value in texts for index in indexes}
         for by_value, texts in zip(by_key, allowed.values(), strict=True)
     ]
     chosen = tuple(sorted(set.intersection(*matches)))
     if not chosen:
-        raise InvalidRequest("no task of this environment has these values in its metadata", field="select")
+        raise InvalidRequest("no task of this environment has all of these values in its metadata", field="select")
     return chosen
+
+
+def _describe_missing(
+    hosted: ServedEnvironment,
+    request: NextBatch,
+    params: BaseModel,
+    key: str,
+    texts: Collection[str],
+    by_value: Collection[str],
+) -> str:
+    """Why no task has one of these values under the key: with the nearest one, or the keys that there are."""
+    if not by_value:
+        known = make_task(hosted.environment, request.split, 0, params).metadata
+        return f"{quote(key)}: {explain_unknown(key, [*known], 'key of metadata')}"
+    value = _name_value(min(texts)) if texts else ""
+    # Among some values only: a data set may have a million, and this is on the way of an answer.
+    near = suggest(value, map(_name_value, islice(by_value, _MOST_NEAR))) if len(value) <= _MOST_NEAR else ""
+    return f"no task of {hosted.name} has {quote(value)} as {quote(key)}{near}"
 
 
 def _build_pools(

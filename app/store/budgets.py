@@ -83,7 +83,9 @@ from app.store.tables import (
     judgements,
     leases,
     part_members,
+    parts,
     pruned_groups,
+    rollouts,
     runs,
     spending,
     tasks,
@@ -140,10 +142,8 @@ class JudgingDemand:
     """Of the group that the piece becomes by itself if its own is closed."""
     needs_room: bool = False
     """Nobody was promised it, so that no admitted run lets it pass."""
-    sample: Literal["", "new", "again"] = ""
-    """A sample that takes a place in its group, or comes again for the place that it has."""
-    size: int = 1
-    """Of the group of a new sample, which adds its share of the bound to what the group has reserved."""
+    comes_again: bool = False
+    """A sample that has its place in the group already."""
 
 
 @dataclass(frozen=True)
@@ -160,11 +160,11 @@ class JudgingRequest:
 
 @dataclass(frozen=True)
 class Reserved:
-    """What a demand has reserved and nobody before it. It is given back unless somebody asked for the same since."""
+    """What a demand has reserved, or relies on. It is free again when all who asked for it have given it back."""
 
     hold: str
     until: int
-    """By which a later demand of the same name is told."""
+    """By which what is reserved later under the same name is told."""
     lease_id: str = ""
     """Of the task, which had kept `moved` of it."""
     moved: Amount = NO_AMOUNT
@@ -229,8 +229,8 @@ _COUNTED: Final = tuple(RunSpending.model_fields)
 
 
 def _lock(connection: Connection, account: Account) -> None:
-    """Until the transaction ends. A batch of writes may lock many accounts; its units are sorted by account, so that
-    replicas lock them in one order."""
+    """Until the transaction ends, the account of a judge or run. A batch of writes may lock many accounts; its units
+    are sorted by account, so that replicas lock them in one order. Keys are locked before a batch begins."""
     lock_names(connection, [f"{account.kind} {account.name}"])
 
 
@@ -279,13 +279,15 @@ def _build_hold(
     opened: Amount = NO_AMOUNT,
     leases: int = 0,
     holder: str | None = None,
+    requests: int = 0,
 ) -> dict[str, Value]:
-    """Without `until`, it lasts as the lease of this name does."""
+    """Without `until`, it lasts as the lease of this name does. `requests` is how many rely on what a key has reserved,
+    which uses nothing until it is scored: it takes the column for that."""
     return {
         "hold": name,
         "kind": account.kind,
         "account": account.name,
-        "used_tokens": used.tokens,
+        "used_tokens": used.tokens + requests,
         "used_usd": used.usd,
         "open_tokens": opened.tokens,
         "open_usd": opened.usd,
@@ -401,7 +403,7 @@ def _build_state_query(kind: AccountKind) -> Select[Any]:
     others = [holds.c.kind == is_kind, holds.c.account == account, holds.c.hold != bindparam("without", type_=String)]
     left = select(*(each.label(f"spent_{place}") for place, each in enumerate(spent))).where(*mine).subquery("spent")
     if by_lease:
-        others.append(_is_in_force(now))
+        others.append(_is_in_force(now, _is_leased(now)))
     reserved = select(*(each.label(f"held_{place}") for place, each in enumerate(held))).select_from(kept)
     right = reserved.where(*others).subquery("held")
     return select(left, right).select_from(left.join(right, true()))
@@ -410,22 +412,30 @@ def _build_state_query(kind: AccountKind) -> Select[Any]:
 _HOLDS_AND_LEASES: Final = holds.join(leases, leases.c.lease_id == holds.c.hold, isouter=True)
 
 
-def _is_in_force(now: ColumnElement[int]) -> ColumnElement[bool]:
-    """Whether what a key has reserved still counts, of `_HOLDS_AND_LEASES`; otherwise it is forgotten. It lasts for its
-    time, while its lease does, and as long as its group is to be judged."""
-    is_leased = and_(IS_LIVE, leases.c.expires_at > now)
+def _is_leased(now: ColumnElement[int]) -> ColumnElement[bool]:
+    """Whether the lease under whose name something is reserved lasts, or its answer is to be judged."""
     is_answered = and_(holds.c.until.is_(None), leases.c.state == literal_column("'done'"))
+    return or_(and_(IS_LIVE, leases.c.expires_at > now), is_answered)
+
+
+def _is_in_force(now: ColumnElement[int], is_leased: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Whether what a key has reserved still counts; otherwise it is forgotten. It lasts for its time, while its lease
+    does, and as long as its group is gathered or is to be judged."""
     of_group = groups.c.group_id == func.coalesce(holds.c.holder, holds.c.hold)
     is_judged = exists().where(of_group, groups.c.outcome == literal_column("'pending'"))
+    of_part = parts.c.group_id == func.coalesce(holds.c.holder, holds.c.hold)
+    is_open = exists().where(of_part, parts.c.state == literal_column("'open'"))
     # Without a row of a lease, or without a time, its conditions are null, and so would be their opposite.
-    return func.coalesce(or_(holds.c.until > now, is_leased, is_answered, is_judged), false())
+    return func.coalesce(or_(holds.c.until > now, is_leased, is_judged, is_open), false())
 
 
 def _forget_overdue_of_keys() -> Delete:
+    """It asks of each row by itself. As a list of names it would take time quadratic in the rows on PostgreSQL, until
+    that has statistics of the table."""
     now, account = bindparam("now", type_=BigInteger), bindparam("account", type_=String)
     mine = holds.c.kind == literal_column("'key'"), holds.c.account == account
-    over = select(holds.c.hold).select_from(_HOLDS_AND_LEASES).where(*mine, not_(_is_in_force(now)))
-    return delete(holds).where(*mine, holds.c.hold.in_(over))
+    is_leased = exists().where(leases.c.lease_id == holds.c.hold, _is_leased(now))
+    return delete(holds).where(*mine, not_(_is_in_force(now, is_leased)))
 
 
 def _build_spending_upsert(postgres: bool) -> Insert:
@@ -638,8 +648,17 @@ def _load_spending(connection: Connection, account: Account) -> tuple[Environmen
     )
 
 
+_FORGOTTEN: Final = "forgotten_accounts"
+"""Of a connection, the accounts of which its transaction has forgotten what is overdue."""
+
+
 def _forget_overdue(connection: Connection, account: Account, now: int) -> None:
-    """What is reserved and does not count any longer."""
+    """What is reserved and does not count any longer: once in a batch, since each time takes as long as much as the
+    account has reserved."""
+    forgotten: frozenset[Account] = connection.get_execution_options().get(_FORGOTTEN, frozenset())
+    if account in forgotten:
+        return
+    connection.execution_options(**{_FORGOTTEN: forgotten | {account}})
     _FORGET_OVERDUE[account.kind].fetch(connection, account=account.name, now=now)
 
 
@@ -652,12 +671,11 @@ _BATCH_SECONDS: Final = 60
 class QuotaStore(StorePart):
     """Counts what keys use. Changes are atomic over all processes on the database, and durable on return."""
 
-    @writes(lambda asked: build_order_key(asked.key))
+    @writes(lambda asked: name_key(asked.key), locked=True)
     def reserve(self, connection: Connection, asked: HandOut) -> HandOutGrant:
         """Counts the request where requests are limited. If all quotas allow it, reserves what the batch may take and
         admits its run for a day."""
         account = Account("key", asked.key)
-        _lock(connection, account)
         now = self.database.read_lease_clock(connection)
         usage = _load_usage(connection, account, now)
         expected = {
@@ -689,7 +707,7 @@ class QuotaStore(StorePart):
         _put_hold(connection, _build_hold(account, batch, leases=demand.leases, opened=demand.judging, until=until))
         return HandOutGrant(None, uses, batch, expected)
 
-    @writes(lambda key, *_: build_order_key(key))
+    @writes(lambda key, *_: name_key(key))
     def confirm(self, connection: Connection, key: str, hold: str, leases: Mapping[str, Amount]) -> None:
         """What was reserved for the batch is reserved for each of its leases instead."""
         _drop_holds(connection, "key", [hold])
@@ -700,16 +718,15 @@ class QuotaStore(StorePart):
         ]
         insert_rows(connection, holds, made)
 
-    @writes(lambda asked: build_order_key(asked.key))
+    @writes(lambda asked: name_key(asked.key), locked=True)
     def admit_judging(self, connection: Connection, asked: JudgingRequest) -> JudgingGrant:
         """As the function of this name, in a transaction of its own."""
         return admit_judging(connection, self.database, asked)
 
-    @writes(lambda key, *_: build_order_key(key))
+    @writes(lambda key, *_: name_key(key), locked=True)
     def give_back(self, connection: Connection, key: str, reserved: Sequence[Reserved]) -> None:
         """What the key reserved is free again, but for what it asked for once more since."""
         account = Account("key", key)
-        _lock(connection, account)
         for one in reserved:
             _give_back(connection, account, one)
 
@@ -720,9 +737,8 @@ class QuotaStore(StorePart):
 
 def admit_judging(connection: Connection, database: Database, asked: JudgingRequest) -> JudgingGrant:
     """Counts the request where requests are limited, and says of each demand whether it may be judged. What a lease
-    pays for is bound to that lease, and what needs room is reserved under its name."""
+    pays for is bound to that lease, and what needs room is reserved under its name. `name_key` must be locked."""
     account = Account("key", asked.key)
-    _lock(connection, account)
     now = database.read_lease_clock(connection)
     if asked.counted and asked.needs_request and asked.quotas.requests_per_day is not None:
         usage = _load_usage(connection, account, now)
@@ -769,7 +785,7 @@ def _expect_demand(
 
 
 _JUDGING_MICROSECONDS: Final = 4 * 3_600 * MICROSECONDS_PER_SECOND
-"""So long something is reserved for a group whose process died before it stored it, unless it is sent again."""
+"""So long something is reserved for a group whose process died before it stored it."""
 
 
 @dataclass(frozen=True)
@@ -782,6 +798,8 @@ class _NamedLease:
     payee: str | None
     """The group for which it pays."""
     until: int | None
+    requests: int
+    """That rely on what it pays."""
     is_live: bool
     answered_by: str | None
 
@@ -799,7 +817,7 @@ class _JudgingAdmission:
     quotas: KeyQuotas
     now: int
     outcomes: Mapping[str, str]
-    """Of groups that are stored, or were once."""
+    """Of groups that are stored, or were once; `final` of those that are unscored and stay so."""
     leases: dict[str, _NamedLease]
     runs: set[str]
     """That are admitted."""
@@ -821,9 +839,15 @@ class _JudgingAdmission:
             {str(name): str(outcome) for name, outcome in outcomes},
             {
                 str(lease_id): _NamedLease(
-                    lease_id, None if tokens is None else Amount(int(tokens), float(usd)), payee, until, bool(live), own
+                    lease_id,
+                    None if tokens is None else Amount(int(tokens), float(usd)),
+                    payee,
+                    until,
+                    int(requests or 0),
+                    bool(live),
+                    own,
                 )
-                for lease_id, tokens, usd, payee, until, live, own in leased
+                for lease_id, tokens, usd, payee, until, requests, live, own in leased
             },
             {runs[str(name)] for (name,) in admitted},
         )
@@ -831,7 +855,7 @@ class _JudgingAdmission:
     def admit(self, one: JudgingDemand) -> QuotaUse | None:
         """The quota that has no room for it; None where it may be judged."""
         outcome, lease = self.outcomes.get(one.name), self.leases.get(one.lease_id or "")
-        if one.sample == "again" and outcome is None:  # its group still waits for others
+        if one.comes_again and outcome is None:  # its group still waits for others
             return None
         if outcome is not None and outcome != "unscored":  # a repeat, which takes nothing
             is_late = self.quotas.hard and bool(one.places) and self._brings_more(one)
@@ -854,42 +878,46 @@ class _JudgingAdmission:
             kept = kept.widen_to(one.bound)
             if (exceeded := self._find_exceeded(kept, without=lease.lease_id)) is not None:
                 return exceeded
-        until = self._end_after(lease.until)
-        held = _build_hold(self.account, lease.lease_id, leases=1, opened=kept, until=until, holder=one.name)
+        until, requests = self._join(one.name, lease.until, lease.requests)
+        held = _build_hold(
+            self.account, lease.lease_id, leases=1, opened=kept, until=until, holder=one.name, requests=requests
+        )
         _put_hold(self.connection, held)
-        if lease.payee is None:
-            self.reserved[one.name] = Reserved(lease.lease_id, until, before=before)
-        self.leases[lease.lease_id] = replace(lease, kept=kept, payee=one.name, until=until)
+        self.reserved.setdefault(one.name, Reserved(lease.lease_id, until, before=before))
+        self.leases[lease.lease_id] = replace(lease, kept=kept, payee=one.name, until=until, requests=requests)
         return None
 
     def _reserve(self, one: JudgingDemand, name: str) -> QuotaUse | None:
         """Reserves as much under the name as is not reserved under it yet. What a lease on the task has kept is moved
         there first, and the rest needs room."""
         _forget_overdue(self.connection, self.account, self.now)
-        known = [(Amount(int(tokens), float(usd)), int(until)) for tokens, usd, until in self._select_held(name)]
-        kept, ended = known[0] if known else (NO_AMOUNT, None)
+        known = [(Amount(int(tokens), float(usd)), until, asking) for tokens, usd, until, asking in self._find(name)]
+        kept, ends, asking = known[0] if known else (NO_AMOUNT, None, 0)
         wanted = _expect_demand(self.connection, self.quotas, one.run, one.environment, one.bound)
-        more = wanted.divide(one.size) if one.sample == "new" else kept.widen_to(wanted).less(kept)
+        more = kept.widen_to(wanted).less(kept)
         lease_id, left = self._find_unnamed_lease(one) if more != NO_AMOUNT else ("", NO_AMOUNT)
         moved = left.narrow_to(more)
         asks = more != moved or wanted == NO_AMOUNT
         if asks and (exceeded := self._find_exceeded(more.less(moved))) is not None:
             return exceeded
-        until = self._end_after(ended)
-        _put_hold(self.connection, _build_hold(self.account, name, opened=kept + more, until=until))
+        until, requests = self._join(one.name, ends, asking)
+        _put_hold(self.connection, _build_hold(self.account, name, opened=kept + more, until=until, requests=requests))
         if moved != NO_AMOUNT:
             rest = _build_hold(self.account, lease_id, leases=1, opened=left.less(moved), until=None)
             _put_hold(self.connection, rest)
-        if not known:
-            self.reserved[one.name] = Reserved(name, until, lease_id, moved)
+        self.reserved.setdefault(one.name, Reserved(name, until, lease_id, moved))
         return None
 
-    def _select_held(self, name: str) -> Sequence[Any]:
+    def _find(self, name: str) -> Sequence[Any]:
+        """What is reserved under the name."""
         return _SELECT_HELD.fetch(self.connection, name=name, account=self.account.name)
 
-    def _end_after(self, until: int | None) -> int:
-        """Later than what was reserved before, so that it is told from that."""
-        return max(self.now + _JUDGING_MICROSECONDS, 0 if until is None else until + 1)
+    def _join(self, name: str, until: int | None, requests: int) -> tuple[int, int]:
+        """Until when it is reserved, and how many requests rely on it with this one, whose later pieces of a group
+        count with its first. What is over is reserved anew."""
+        if until is None or until <= self.now:
+            return self.now + _JUDGING_MICROSECONDS, 1
+        return until, requests + (name not in self.reserved)
 
     def _find_unnamed_lease(self, one: JudgingDemand) -> tuple[str, Amount]:
         """What is left of a lease that the key has on the task, in the run, for a group or sample that names none. Only
@@ -927,9 +955,25 @@ class _JudgingAdmission:
         return not {place for (place,) in taken}.issuperset(piece.places)
 
 
+_STAYS_UNSCORED: Final = and_(
+    groups.c.outcome == literal_column("'unscored'"),
+    or_(
+        groups.c.flags.contains('"masked"'),
+        not_(
+            exists().where(
+                rollouts.c.group_sequence == groups.c.sequence,
+                rollouts.c.outcome != literal_column("'scored'"),
+                rollouts.c.reason != literal_column("'stale'"),
+            )
+        ),
+    ),
+)
+"""As `Group.is_final`, without reading what the completions say."""
 _SELECT_OUTCOMES: Final = PreparedStatement(
     lambda postgres: union_all(
-        select(groups.c.group_id, groups.c.outcome).where(is_among(groups.c.group_id, "names", postgres)),
+        select(groups.c.group_id, case((_STAYS_UNSCORED, literal_column("'final'")), else_=groups.c.outcome)).where(
+            is_among(groups.c.group_id, "names", postgres)
+        ),
         select(pruned_groups.c.group_id, literal_column("'pruned'")).where(
             is_among(pruned_groups.c.group_id, "names", postgres)
         ),
@@ -951,6 +995,7 @@ _SELECT_NAMED: Final = PreparedStatement(
             holds.c.open_usd,
             holds.c.holder,
             holds.c.until,
+            holds.c.used_tokens,
             case(
                 (and_(IS_LIVE, leases.c.expires_at > bindparam("now", type_=BigInteger)), literal_column("1")),
                 else_=_ZERO,
@@ -972,7 +1017,7 @@ _SELECT_NAMED: Final = PreparedStatement(
     )
 )
 _SELECT_HELD: Final = PreparedStatement(
-    lambda _: select(holds.c.open_tokens, holds.c.open_usd, holds.c.until).where(
+    lambda _: select(holds.c.open_tokens, holds.c.open_usd, holds.c.until, holds.c.used_tokens).where(
         holds.c.hold == bindparam("name", type_=String),
         holds.c.kind == literal_column("'key'"),
         holds.c.account == bindparam("account", type_=String),
@@ -1018,8 +1063,17 @@ _SELECT_PLACES: Final = PreparedStatement(
 def _give_back(connection: Connection, account: Account, one: Reserved) -> None:
     mine = holds.c.kind == account.kind, holds.c.account == account.name
     same = *mine, holds.c.hold == one.hold, holds.c.until == one.until
+    others = update(holds).where(*same, holds.c.used_tokens > 1).values(used_tokens=holds.c.used_tokens - 1)
+    if connection.execute(others).rowcount:
+        return
     if one.before is not None:
-        unpaid = {"holder": None, "until": None, "open_tokens": one.before.tokens, "open_usd": one.before.usd}
+        unpaid = {
+            "holder": None,
+            "until": None,
+            "used_tokens": 0,
+            "open_tokens": one.before.tokens,
+            "open_usd": one.before.usd,
+        }
         connection.execute(update(holds).where(*same).values(unpaid))
     elif connection.execute(delete(holds).where(*same)).rowcount and one.moved != NO_AMOUNT:
         connection.execute(
@@ -1060,6 +1114,6 @@ def _load_usage(connection: Connection, account: Account, now: int, *, without: 
     )
 
 
-def build_order_key(key: str) -> str:
-    """Where units that admit something for the key come in a batch."""
-    return f"quotas {key}"
+def name_key(key: str) -> str:
+    """What units lock that admit something for the key, and where they come in a batch."""
+    return f"key {key}"

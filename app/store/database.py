@@ -18,7 +18,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ from app.ports.tracing import (
     open_linked_span,
     open_span,
 )
-from app.store.statements import begin_insert, fetch_rows, let_copy, to_micros
+from app.store.statements import begin_insert, fetch_rows, let_copy, lock_names, to_micros
 
 _ItemT = TypeVar("_ItemT")
 _ResultT = TypeVar("_ResultT")
@@ -92,16 +92,18 @@ class Database:
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="store-reader")
         self._readers, self._reads = readers, 0
 
-    async def write(self, unit: Unit[_T], order: str = "", name: str = "") -> _T:
+    async def write(self, unit: Unit[_T], order: str = "", name: str = "", locks: Collection[str] = ()) -> _T:
         """Runs the unit in the writer and returns its result once it is durable. See `_Writer.run`. `name` is the
         operation's, unless the unit has a good one."""
         with self.open_operation("write", name or name_operation(unit)):
-            return await self.writer.run(unit, order)
+            return await self.writer.run(unit, order, locks)
 
-    async def write_shared(self, name: str, unit: SharedUnit[_ItemT, _T], item: _ItemT, order: str = "") -> _T:
+    async def write_shared(
+        self, name: str, unit: SharedUnit[_ItemT, _T], item: _ItemT, order: str = "", locks: Collection[str] = ()
+    ) -> _T:
         """As `write`, of a unit that is called once for the items of many callers. `name` is that of the operation."""
         with self.open_operation("write", name):
-            return await self.writer.run_shared(unit, item, order)
+            return await self.writer.run_shared(unit, item, order, locks)
 
     def open_operation(self, kind: Literal["read", "write"], name: str) -> AbstractContextManager[Span]:
         """The span of an operation, such as `GroupStore.add`. Callers whose work is batched open it themselves."""
@@ -205,16 +207,22 @@ def reads(query: _Query[_PartT, _P, _T]) -> _Method[_PartT, _P, _T]:
     return read
 
 
-def writes(order: str | Callable[..., str] = "") -> Callable[[_Query[_PartT, _P, _T]], _Method[_PartT, _P, _T]]:
+def writes(
+    order: str | Callable[..., str] = "", *, locked: bool = False
+) -> Callable[[_Query[_PartT, _P, _T]], _Method[_PartT, _P, _T]]:
     """A method that runs in the writer; what it wrote is durable when it returns. It may run several times. `order`, or
-    what that makes of the arguments, says where it comes in a batch: replicas lock the same rows in the same order."""
+    what that makes of the arguments, says where it comes in a batch: replicas lock the same rows in the same order. The
+    name of a `locked` method's order is locked."""
 
     def decorate(unit: _Query[_PartT, _P, _T]) -> _Method[_PartT, _P, _T]:
         @wraps(unit)
         async def write(self: _PartT, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
             place = order if isinstance(order, str) else order(*args, **kwargs)
             return await self.database.write(
-                lambda connection: unit(self, connection, *args, **kwargs), place, unit.__qualname__
+                lambda connection: unit(self, connection, *args, **kwargs),
+                place,
+                unit.__qualname__,
+                (place,) if locked else (),
             )
 
         return write
@@ -257,6 +265,7 @@ class _Job(Generic[_T]):
     unit: SharedUnit[Any, _T]
     item: Any
     order: str
+    locks: Collection[str]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[_T]
     origins: tuple[SpanOrigin, ...]
@@ -319,15 +328,19 @@ class _Writer:
     def closed(self) -> bool:
         return self._queue.closing
 
-    async def run(self, unit: Unit[_T], order: str = "") -> _T:
+    async def run(self, unit: Unit[_T], order: str = "", locks: Collection[str] = ()) -> _T:
         """Returns the unit's result after the commit. Waits while the queue is full. Units of a batch are sorted by
-        `order`, so that replicas take locks in the same order."""
-        return await self.run_shared(_run_units, unit, order)
+        `order`, so that replicas take locks in the same order. A unit that needs several kinds of locks names them
+        (`lock_names`): the names of all units are locked together before the first unit runs. Each unit by itself would
+        wait for its locks with those of earlier units in hand."""
+        return await self.run_shared(_run_units, unit, order, locks)
 
-    async def run_shared(self, unit: SharedUnit[_ItemT, _T], item: _ItemT, order: str = "") -> _T:
+    async def run_shared(
+        self, unit: SharedUnit[_ItemT, _T], item: _ItemT, order: str = "", locks: Collection[str] = ()
+    ) -> _T:
         """The same of a unit that is called once for the items of all callers in a batch."""
         loop = asyncio.get_running_loop()
-        job = _Job(unit, item, order, loop, loop.create_future(), find_origins())
+        job = _Job(unit, item, order, locks, loop, loop.create_future(), find_origins())
         while (room := self._enqueue(job)) is not None:
             await room
         result: _T = await job.future
@@ -426,6 +439,8 @@ class _Writer:
                 connection.begin()
             except DBAPIError as error:
                 raise StoreUnavailable("the store is locked by another process") from error
+            if names := {name for job in batch for name in job.locks}:
+                lock_names(connection, names)
             for unit, jobs in _join_jobs(batch):
                 for job, result in zip(jobs, unit(connection, [job.item for job in jobs]), strict=True):
                     job.result = (result,)

@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -38,7 +38,7 @@ from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import Group, Rollout
 from app.domain.parts import Arrival, GroupSlot, PendingGroupStatus, RetryWindows, name_late_group
 from app.domain.tasks import Completion
-from app.store.budgets import JudgingRequest, NoRoom, admit_judging, build_order_key
+from app.store.budgets import JudgingRequest, NoRoom, admit_judging, name_key
 from app.store.database import Database, StorePart, reads, writes
 from app.store.group_rows import (
     GroupToStore,
@@ -57,7 +57,6 @@ from app.store.statements import (
     from_micros,
     insert_rows,
     is_among,
-    lock_names,
 )
 from app.store.tables import groups, part_members, parts
 
@@ -97,8 +96,10 @@ class PendingGroupStore(StorePart):
         sample whose key has quotas, it is reserved for its group in the same transaction: NoRoom where a quota does not
         allow a new place, or that the judges of an unscored group are asked again."""
         operation = "PendingGroupStore.assign_slot"
-        order = "parts" if asked is None else build_order_key(asked.key)
-        slot = await self.database.write_shared(operation, self._assign_slots, (arrival, windows, asked), order)
+        # The scope also before there is a row to lock.
+        locks = [f"parts {arrival.scope}", *([name_key(asked.key)] if asked is not None else [])]
+        item = arrival, windows, asked
+        slot = await self.database.write_shared(operation, self._assign_slots, item, "parts", locks)
         if isinstance(slot, Exception):
             raise slot
         return slot
@@ -312,7 +313,9 @@ class _Assignments:
         if arrival.names_group:
             return self._assign_named(number, arrival, newest or self._open(arrival, None, arrival.group.group_id))
         if (member := self._find_earlier(arrival, windows)) is not None:
-            if (refused := self._find_exceeded(asked, member["own_group"] or member["group_id"], "again")) is not None:
+            if (
+                refused := self._find_exceeded(asked, member["own_group"] or member["group_id"], again=True)
+            ) is not None:
                 self.earlier[arrival.retry_key].append(member)
                 return refused
             return self._reassign(member)
@@ -332,7 +335,7 @@ class _Assignments:
             scored_by = newest.group_id
         else:
             scored_by = _create_group_id() if joins or sample.scored is None else sample.scored.group_id
-        if (refused := self._find_exceeded(asked, scored_by, "new")) is not None:
+        if (refused := self._find_exceeded(asked, scored_by)) is not None:
             return refused
         if newest is None or place is None or not joins:
             newest, place = self._open(sample, newest, scored_by), sample.place or 0
@@ -341,12 +344,10 @@ class _Assignments:
         self._take_places(number, sample, newest, {place: sample.completions[0]}, own, holder)
         return GroupSlot(newest.group_id, scored_by, (place,), open=newest.is_open, holder=holder)
 
-    def _find_exceeded(
-        self, asked: JudgingRequest | None, group_id: str, sample: Literal["new", "again"]
-    ) -> NoRoom | None:
+    def _find_exceeded(self, asked: JudgingRequest | None, group_id: str, *, again: bool = False) -> NoRoom | None:
         if asked is None:
             return None
-        demands = tuple(replace(one, name=group_id, sample=sample) for one in asked.demands)
+        demands = tuple(replace(one, name=group_id, comes_again=again) for one in asked.demands)
         use = self.admit(replace(asked, demands=demands))
         return None if use is None else NoRoom(use)
 
@@ -463,8 +464,6 @@ def _assign_slots(
     reserve."""
     arrivals = [arrival for arrival, _, _ in items]
     scopes = sorted({one.scope for one in arrivals})
-    # Also before there is a row to lock.
-    lock_names(connection, [f"parts {scope}" for scope in scopes])
     now = database.read_lease_clock(connection)
     newest = _load_newest_groups(connection, scopes)
     if unknown := {one.scope: one for one in arrivals if one.names_group and one.scope not in newest}:

@@ -513,7 +513,7 @@ class HoldTable(TableRecord, table=True):
     judge it is a call; once overdue it belongs to a dead process and stays, since the call may have been charged. Of a
     run it is a group that is judged. Of a key it is a batch of tasks that are made; a task that it holds, as long as
     the lease of this name; a group that no lease pays for; or, with nothing reserved, a run whose groups are scored
-    without one."""
+    without one. Of a key nothing is `used`, and `used_tokens` counts the requests for the group."""
 
     __tablename__ = "holds"
     __table_args__ = (Index("ix_holds_account", "kind", "account"),)

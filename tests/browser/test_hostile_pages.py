@@ -27,7 +27,7 @@ from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, FunctionSpec, Message, Task, ToolSpec
 from app.domain.values import NoParams, Split
 from app.envs.npc_arena.environment import NpcArena
-from app.http.viewer.rendering import find_docs
+from app.http.viewer.rendering import DOCS
 from app.main.application import create_app
 from app.ports.environment import Environment, Tools
 from app.settings import EnvironmentSettings, JudgeSettings, PolicySettings, Settings
@@ -432,7 +432,7 @@ def find_faults(answered: Answered) -> list[object]:
     grown = (page.shapes - other.shapes) + (other.shapes - page.shapes)
     inline = [one for one in page.attributes if one[1].startswith("on") or one[1] == "style"]
     leading = [one for one in page.attributes if one[1] in ADDRESSES and not HERE.match(one[2])]
-    leading = [one for one in leading if not one[2].startswith(f"{find_docs()}/")]
+    leading = [one for one in leading if not one[2].startswith(f"{DOCS}/")]
     shown = [*page.text, *(value for *_, value in page.attributes)]
     unseen = [text for text in shown if set(text) & set(INVISIBLE) and text not in page.kept]
     return [*grown.items(), *inline, *leading, *unseen, *page.open]

@@ -63,7 +63,7 @@ def test_a_designer_begins_in_an_empty_form_tries_the_draft_and_publishes_it(
     browser: Browser, gateways: Gateways
 ) -> None:
     gateway = gateways.of()
-    tried = {"draft": {"character": "mara_quill", "line": "Who are you?"}}
+    tried = {"draft": {"character": "mara_quill", "line": "Who are you?"}, "own_draft": True}
     training = {"batch_size": 1, "run": "designing", "select": {"character": [HERO]}}
     task = httpx.post(f"{gateway.url}/envs/npc_arena/next-batch", json=training, timeout=120).json()["tasks"][0]
     group = {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": [{"text": "Aye."}]}

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from app.cli.main import DeferredCommand, cli, list_commands
 from app.terminal.completion import complete_run
+from tests.support.tables import read_table
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("httpx", "fastapi", "sqlalchemy", "yaml", "numpy", "aiohttp", "openai", "app.settings")
@@ -31,15 +32,10 @@ def test_the_table_says_the_first_sentence_of_a_commands_own_help(name: str) -> 
     assert (found.name, first) == (command or name, places[name].help)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "more"),
-    [
-        (["--help"], {}),
-        (["--version"], {}),
-        ([], {"_ATROPOS_ENVS_COMPLETE": "complete_bash", "COMP_WORDS": "atropos-envs e", "COMP_CWORD": "1"}),
-    ],
-    ids=["help", "version", "completion"],
-)
+FIRST_LEVEL = read_table(__file__, "first_level.yaml", dict[str, tuple[list[str], dict[str, str]]])
+
+
+@pytest.mark.parametrize(("arguments", "more"), FIRST_LEVEL.values(), ids=FIRST_LEVEL)
 def test_the_first_level_imports_nothing_heavy(arguments: list[str], more: dict[str, str]) -> None:
     program = (
         "import atexit, sys\n"
@@ -67,15 +63,7 @@ def test_a_mistyped_command_gets_the_nearest_one() -> None:
     assert "Did you mean 'export'?" in CliRunner().invoke(cli, ["exprt"]).stderr
 
 
-@pytest.mark.parametrize(
-    ("line", "completed"),
-    [
-        ("evaluate --env gs", ["gsm8k"]),
-        ("envs check letter", ["letter_counting"]),
-        ("judges check off", ["offline"]),
-        ("sheets try hob_", ["hob_tarrant"]),
-    ],
-)
+@pytest.mark.parametrize(("line", "completed"), read_table(__file__, "completions.yaml", list[tuple[str, list[str]]]))
 def test_names_are_completed(line: str, completed: list[str]) -> None:
     words = {"COMP_WORDS": f"atropos-envs {line}", "COMP_CWORD": str(len(line.split()))}
     ran = CliRunner().invoke(

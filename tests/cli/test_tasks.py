@@ -94,15 +94,7 @@ def _plain(value: Any) -> Any:
     return [_plain(inner) for inner in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize(
-    ("environment", "trainer"),
-    [
-        ("tool_calling", "slime"),
-        ("tool_calling", "nemo_gym"),
-        ("tool_agent", "slime_agent"),
-        ("tool_agent", "verl_agent"),
-    ],
-)
+@pytest.mark.parametrize(("environment", "trainer"), read_table(__file__, "tools.yaml", list[tuple[str, str]]))
 def test_tools_are_beside_the_prompt(served: Served, tmp_path: Path, environment: str, trainer: str) -> None:
     """Episodes with tools are for agent loops."""
     file = tmp_path / "rows.jsonl"

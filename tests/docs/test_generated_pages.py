@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -10,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from app.domain.scores import REASON_WORDS, Reason
+from app.http.viewer.rendering import DOCS
 from app.settings import PREFIX, Settings, read_settings
 from docs.generate import PARTS, ROOT, main, pages
 from docs.markdown import fenced, filled, names_in, table
@@ -46,6 +48,19 @@ def test_links_lead_somewhere() -> None:
     """Also those into the repository, which the site leaves alone."""
     found = {(path, *link) for path, page in pages().items() for link in LINK.findall(page) if "://" not in link[0]}
     assert [one for one in sorted(found) if not leads_somewhere(ROOT / one[0], *one[1:])] == []
+
+
+def test_pages_of_the_viewer_lead_to_documentation_that_is_there() -> None:
+    templates = [path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("app/**/templates/*.html"))]
+    named = re.findall(
+        r"\{% set docs = (.*?) %\}|\{\{ docs_at \}\}/([^\"{]+)|docs \| default\((.*?)\)", "".join(templates)
+    )
+    links = {link for part in named for link in re.findall(r"([\w-]+\.md)(?:#([\w-]+))?", " ".join(part))}
+    assert [one for one in sorted(links) if not leads_somewhere(ROOT / "docs" / "README.md", *one)] == []
+    assert {("talk.md", "name-the-policies"), ("viewer.md", "")} <= links
+    assert (
+        tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Documentation"] == DOCS
+    )
 
 
 def test_what_is_generated_is_up_to_date_and_each_part_is_on_one_page(capsys: pytest.CaptureFixture[str]) -> None:

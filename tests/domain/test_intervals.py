@@ -3,19 +3,11 @@
 import pytest
 
 from app.domain.values import Proportion, compute_intraclass_correlation
+from tests.support.tables import read_table
 
 
 @pytest.mark.parametrize(
-    ("hits", "trials", "low", "high"),
-    [
-        # roots of (p - share)^2 = z^2 p (1 - p) / n, by bisection in decimal arithmetic of 40 digits
-        (36, 40, 0.769482, 0.960420),
-        (0, 10, 0.0, 0.277533),
-        (10, 10, 0.722467, 1.0),
-        (1, 2, 0.094531, 0.905469),
-        (81, 263, 0.255289, 0.366210),
-        (7.5, 10, 0.442181, 0.919052),
-    ],
+    ("hits", "trials", "low", "high"), read_table(__file__, "wilson.yaml", list[tuple[float, int, float, float]])
 )
 def test_wilson(hits: float, trials: int, low: float, high: float) -> None:
     assert Proportion(hits, trials).interval == pytest.approx((low, high), abs=2e-6)

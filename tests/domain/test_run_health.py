@@ -30,6 +30,7 @@ from app.features.health.series import (
     find_change,
     find_trend_changes,
     is_alarm,
+    summarise_trend,
 )
 from app.features.health.service import ANCHORS, HealthBudget, is_hurried
 
@@ -285,6 +286,14 @@ def test_a_steady_trend_and_another_mixture_are_no_change_and_a_step_is_one() ->
     assert quiet is None or abs(quiet.z) < 4
     assert loud is not None
     assert (loud.bucket, loud.z > 10, abs(loud.effect - 0.3) < 0.05) == (35, True, True)
+
+
+@pytest.mark.parametrize(("name", "is_cut"), [("gated", True), ("calibration", False)])
+def test_the_interval_of_a_share_does_not_go_below_0(name: TrendName, is_cut: bool) -> None:
+    rule = next(each for each in TRENDS if each.name == name)
+    figure = summarise_trend(rule, [Cell(bucket, "toy", 8, 0.0) for bucket in range(4)], None, False, 3)
+    assert figure.interval is not None
+    assert (figure.interval[0] == 0.0, figure.interval[1] > 0.0) == (is_cut, True)
 
 
 def test_too_little_before_a_change_says_nothing() -> None:

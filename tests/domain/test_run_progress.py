@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.domain.runs import Hold, RunState, tell_progress
+from tests.support.tables import read_table
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
 TEN_MINUTES = timedelta(minutes=10)
@@ -17,16 +18,7 @@ def arrivals(quiet: timedelta, pause: timedelta = TEN_MINUTES) -> list[datetime]
 
 @pytest.mark.parametrize(
     ("quiet", "outstanding", "said", "state"),
-    [
-        (timedelta(minutes=1), 4, False, "training"),
-        (timedelta(minutes=30), 0, False, "training"),
-        (timedelta(minutes=31), 4, False, "stalled"),
-        (timedelta(minutes=31), 0, False, "stalled"),
-        (timedelta(minutes=61), 0, False, "finished"),
-        (timedelta(days=3), 4, False, "stalled"),
-        (timedelta(minutes=1), 0, True, "finished"),
-        (timedelta(minutes=1), 4, True, "training"),
-    ],
+    read_table(__file__, "pauses.yaml", list[tuple[timedelta, int, bool, RunState]]),
 )
 def test_a_pause_is_unusual_beside_those_of_late(
     quiet: timedelta, outstanding: int, said: bool, state: RunState

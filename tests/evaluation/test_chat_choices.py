@@ -8,6 +8,7 @@ import pytest
 
 from app.domain.labels import ImportedLabel
 from app.evaluation.labelled_groups import ChoiceFile, read_choices
+from tests.support.tables import read_table
 
 ASKED = {"role": "user", "content": "Who?"}
 HEADER: dict[str, Any] = {"user_name": "Sam", "character_name": "Mira", "chat_metadata": {}}
@@ -123,13 +124,7 @@ def test_pairs_have_three_forms(row: Mapping[str, Any], expected: tuple[Any, ...
 
 
 @pytest.mark.parametrize(
-    ("row", "reason"),
-    [
-        ({"prompt": "Who?", "chosen": "a", "rejected": "a"}, "both sides are the same text"),
-        ({"prompt": "Who?", "chosen": 3, "rejected": "a"}, "`chosen`: 3 was given; wanted is text"),
-        ({"chosen": "b", "rejected": "a"}, "`prompt`: an empty list was given; wanted is a list that is not empty"),
-        ({"text": "b"}, "neither a chat of SillyTavern nor pairs with `prompt`, `chosen` and `rejected`"),
-    ],
+    ("row", "reason"), read_table(__file__, "wrong_pairs.yaml", list[tuple[Mapping[str, Any], str]])
 )
 def test_wrong_pairs_are_left_out_with_the_field(row: Mapping[str, Any], reason: str) -> None:
     found = read(row)

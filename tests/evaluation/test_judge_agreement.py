@@ -20,6 +20,7 @@ from app.evaluation.agreement import (
 )
 from app.features.labels.service import compute_uniform_share
 from tests.support.store_cases import START
+from tests.support.tables import read_table
 from tests.support.tiers import examples
 
 LEVELS = 5
@@ -32,13 +33,7 @@ def near(value: float | None) -> float:
 
 
 @pytest.mark.parametrize(
-    ("cells", "expected"),
-    [
-        ((45, 5, 5, 45), (0.90, 0.80, 0.80, 0.80)),
-        ((85, 5, 5, 5), (0.90, 0.44, 0.80, 0.88)),
-        ((90, 5, 5, 0), (0.90, -0.05, 0.80, 0.89)),
-        ((95, 4, 1, 0), (0.95, -0.02, 0.90, 0.95)),
-    ],
+    ("cells", "expected"), read_table(__file__, "known_tables.yaml", list[tuple[tuple[int, ...], tuple[float, ...]]])
 )
 def test_figures_of_known_tables(cells: tuple[int, ...], expected: tuple[float, ...]) -> None:
     table = dict(zip([(0, 0), (0, 1), (1, 0), (1, 1)], map(float, cells), strict=True))

@@ -15,6 +15,7 @@ from app.evaluation.agreement import (
     keep_whole_blocks,
     measure_label_agreement,
 )
+from tests.support.tables import read_table
 from tests.support.tiers import is_quick
 
 
@@ -59,14 +60,7 @@ def test_a_known_correlation_comes_back_for_single_replies_and_groups() -> None:
 
 @pytest.mark.parametrize(
     ("group", "accuracy", "correlation"),
-    [
-        (JudgedLabels((3, 2, 1), (0.9, 0.5, 0.1)), 1.0, 1.0),
-        (JudgedLabels((3, 2, 1), (0.1, 0.5, 0.9)), 0.0, -1.0),
-        (JudgedLabels((3, 2, 1), (0.5, 0.5, 0.5)), 0.5, 0.0),
-        (JudgedLabels((2, 2, 1), (0.1, 0.9, 0.5)), 0.5, 0.0),
-        (JudgedLabels((2, 2, 2), (0.1, 0.9, 0.5)), None, None),
-        (JudgedLabels((2, 1), (0.9, 0.5)), 1.0, None),
-    ],
+    read_table(__file__, "labelled_group.yaml", list[tuple[JudgedLabels, float | None, float | None]]),
 )
 def test_one_group(group: JudgedLabels, accuracy: float | None, correlation: float | None) -> None:
     found = measure_label_agreement([group])

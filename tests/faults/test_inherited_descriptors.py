@@ -12,35 +12,7 @@ from tests.support.serving import ROOT
 
 LEFT_OPEN = 251
 """Above what a jail may open itself."""
-SCRIPT = """
-import asyncio, json, sys, uvloop
-from app.domain.tasks import Program
-from app.sandbox.workers import ProcessWorkers
-from app.sandbox.programs import JailedPrograms
-from tests.support import untrusted
-
-SOURCE = '''
-import os
-def f():
-    found = []
-    for number in range(3, 300):
-        try:
-            os.fstat(number)
-        except OSError:
-            continue
-        found.append(number)
-    return found
-'''
-
-async def main():
-    workers, programs = ProcessWorkers(1), JailedPrograms(1)
-    execution = await programs.run(Program(source=SOURCE, function="f", calls=((),)))
-    print(json.dumps([execution.returned[0].value, await workers.run(untrusted.open_descriptors)]))
-    await workers.close()
-    await programs.close()
-
-(uvloop if sys.argv[1] == "uvloop" else asyncio).run(main())
-"""
+SCRIPT = Path(__file__).with_name("inherited_descriptors.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("loop", ["uvloop", pytest.param("asyncio", marks=pytest.mark.slow)])

@@ -156,20 +156,7 @@ def test_what_the_kernel_says_of_a_program(kind: str) -> None:
     assert ([said[name].strip() for name in names], rootly) == (["0" * 16] * 4 + ["1", "2", "1"], False)
 
 
-SERVICE = """
-import asyncio, sys
-from app.domain.tasks import Program, ProgramLimits
-from app.sandbox.programs import JailedPrograms
-from tests.faults.test_programs_left_alone import SLEEPING, begun
-
-async def serve():
-    programs = JailedPrograms(1, (sys.argv[1],))
-    running, processes = await begun(programs)
-    print(*processes, flush=True)
-    await running
-
-asyncio.run(serve())
-"""
+SERVICE = Path(__file__).with_name("programs_left_alone.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing ends with the service at once")

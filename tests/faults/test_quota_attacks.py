@@ -34,18 +34,7 @@ ROUNDS: Final = 4
 SLIP: Final = 1.5
 """Of a quota that is no cap, so much may be spent: a group may cost more than the mean of those before it."""
 WORDS: Final = (
-    "the",
-    "stranger",
-    "rang",
-    "saw",
-    "carried",
-    "bell",
-    "boat",
-    "lantern",
-    "river",
-    "door",
-    "wind",
-    "slowly",
+    *("the", "stranger", "rang", "saw", "carried", "bell", "boat", "lantern", "river", "door", "wind", "slowly"),
 )
 GARBLED: Final = "garble this"
 

@@ -51,24 +51,7 @@ ENDPOINTS: tuple[tuple[str, str, str, dict[str, str]], ...] = (
 )
 """Key, version of Azure's interface, and what is asked with which authorisation."""
 
-PROGRAM = """
-import asyncio, json, sys
-from contextlib import aclosing
-from pydantic import SecretStr
-from app.inference.connection import Connection, Credentials, Endpoint, NoReply
-
-async def main(url, endpoints):
-    for key, version in json.loads(endpoints):
-        secrets = Credentials(SecretStr(key) if key else None, {"X-Own": SecretStr("own value")})
-        async with aclosing(Connection(Endpoint(url, secrets, version or None))) as connection:
-            for _ in range(4):
-                try:
-                    print((await connection.post({"model": "m", "messages": []})).status)
-                except NoReply as error:
-                    print(error.kind)
-
-asyncio.run(main(*sys.argv[1:]))
-"""
+PROGRAM = Path(__file__).with_name("asking_program.txt").read_text(encoding="utf-8")
 
 
 def asked_in(environment: Mapping[str, str], *arguments: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.inference.connection import Credentials, KeyFile, clean_key
+from tests.support.tables import read_table
 
 
 def swap(link: Path, folder: Path, name: str, text: str) -> None:
@@ -59,15 +60,7 @@ def test_headers_are_sent_and_hidden() -> None:
     assert "the-key" not in repr(credentials)
 
 
-@pytest.mark.parametrize(
-    ("key", "problem"),
-    [
-        (" \n", "holds no key"),
-        ("a key", "holds a key with spaces or characters outside of ASCII"),
-        ("a\nkey", "holds a key with spaces or characters outside of ASCII"),
-        ("schlüssel", "holds a key with spaces or characters outside of ASCII"),
-    ],
-)
+@pytest.mark.parametrize(("key", "problem"), read_table(__file__, "wrong_keys.yaml", list[tuple[str, str]]))
 def test_a_key_that_no_header_can_hold(key: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem) as caught:
         clean_key(SecretStr(key))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.inference.connection import ServerError, parse_server_error, tells_error
+from tests.support.tables import read_table
 
 ERRORS = yaml.load((Path(__file__).parent / "server_errors.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 
@@ -24,17 +25,7 @@ def test_errors_of_every_form(row: dict[str, Any]) -> None:
     assert parse_server_error(row["body"]) == wanted
 
 
-@pytest.mark.parametrize(
-    ("words", "seconds"),
-    [
-        ("Please try again in 2.502s. Visit https://platform.openai.com", 2.502),
-        ("Please try again in 20ms.", 0.02),
-        ("Please try again in 6m0s.", 360.0),
-        ("Please retry after 86400 seconds.", 86400.0),
-        ("Try again in 2 minutes", 120.0),
-        ("Please retry shortly, or add your own key", 0.0),
-    ],
-)
+@pytest.mark.parametrize(("words", "seconds"), read_table(__file__, "waits.yaml", list[tuple[str, float]]))
 def test_words_say_how_long_to_wait(words: str, seconds: float) -> None:
     assert ServerError(words).wait_seconds == pytest.approx(seconds)
 
@@ -44,16 +35,7 @@ def test_gemini_says_it_in_a_detail() -> None:
     assert read(body).wait_seconds == 34.0
 
 
-@pytest.mark.parametrize(
-    ("body", "lacks"),
-    [
-        ('{"error":{"message":"You exceeded your current quota","code":"insufficient_quota"}}', True),
-        ('{"error":{"message":"Your credit balance is too low to access the API."}}', True),
-        ('{"error":{"message":"Insufficient Balance","type":"unknown_error"}}', True),
-        ('[{"error":{"code":429,"message":"You exceeded your current quota, please check your plan"}}]', False),
-        ('{"error":{"message":"Rate limit reached","code":"rate_limit_exceeded"}}', False),
-    ],
-)
+@pytest.mark.parametrize(("body", "lacks"), read_table(__file__, "payments.yaml", list[tuple[str, bool]]))
 def test_whether_somebody_has_to_pay(body: str, lacks: bool) -> None:
     assert read(body).lacks_money == lacks
 

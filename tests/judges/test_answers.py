@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from app.domain.judging import Claim, ClaimRule, Defect, DefectRule, JudgeRequest, SourceEvent, Verdict
+from app.domain.judging import ClaimRule, DefectRule, JudgeRequest, SourceEvent
+from app.domain.values import Frozen
 from app.judges.verdicts import JudgeAnswer, UnusableAnswer, parse_answer
 from tests.support.judge_cases import REQUEST, RUBRIC
 from tests.support.tables import read_table
@@ -23,31 +24,17 @@ ASKED = REQUEST.model_copy(
         "sources": (SourceEvent(id="ferry", text="The ferry went down."),),
     }
 )
-GOOD: Json = {
-    "claims": [{"candidate": "A", "quote": "ferry sank", "source": "ferry", "source_quote": "ferry went down"}],
-    "defects": [{"candidate": "C", "code": "leak", "quote": "du willst"}],
-    "scores": {"likeness": {"A": 4, "B": 0, "C": 1}, "charm": {"A": 2, "B": 2, "C": 0}},
-    "ranking": [["A"], ["B", "C"]],
-    "notes": {"A": "Dry and sure.", "B": "Orders, no reply.", "C": "It tells what it must not."},
-}
-READ = JudgeAnswer(
-    verdicts=(
-        Verdict(
-            candidate="A",
-            claims=(Claim(quote="ferry sank", source="ferry", source_quote="ferry went down"),),
-            scores={"likeness": 1.0, "charm": 0.5},
-            note="Dry and sure.",
-        ),
-        Verdict(candidate="B", scores={"likeness": 0.0, "charm": 0.5}, note="Orders, no reply."),
-        Verdict(
-            candidate="C",
-            defects=(Defect(code="leak", quote="du willst"),),
-            scores={"likeness": 0.25, "charm": 0.0},
-            note="It tells what it must not.",
-        ),
-    ),
-    ranking=(("A",), ("B", "C")),
-)
+
+
+class Told(Frozen):
+    """good_answer.yaml."""
+
+    answer: Json
+    read: JudgeAnswer
+
+
+TOLD = read_table(__file__, "good_answer.yaml", Told)
+GOOD, READ = TOLD.answer, TOLD.read
 BY_CANDIDATE = {
     name: {"likeness": likeness, "charm": charm}
     for name, likeness, charm in zip("ABC", (4, 0, 1), (2, 2, 0), strict=True)

@@ -13,6 +13,7 @@ from app.domain.judging import Case, Judgement, JudgeRequest
 from app.domain.scores import HIGHEST, LEVELS, LOWEST, ReferencePlan, fit_reference_line, is_drawn
 from app.judges.modes import ask_for_references, parse_references
 from tests.support.simulated_judges import RUBRIC, SCALES, Scale, recover_mean
+from tests.support.tables import read_table
 
 
 def squeeze(angle: float) -> float:
@@ -101,12 +102,7 @@ def test_a_judge_writes_what_is_missing_but_never_the_policy_itself(policy: str 
 
 @pytest.mark.parametrize(
     ("says", "usable"),
-    [
-        ({"plain": "<think>what a day</think>A fair day."}, {"generic": "generic of fens", "plain": "A fair day."}),
-        ({"plain": "<think>what a day</think>"}, None),
-        ({"plain": "AYE, good  sir."}, None),
-        ({"plain": "<|im_start|>assistant A fair day."}, None),
-    ],
+    read_table(__file__, "written_references.yaml", list[tuple[dict[str, str], dict[str, str] | None]]),
 )
 def test_what_a_judge_wrote_is_kept_only_if_it_passes_the_gates_of_candidates(
     says: dict[str, str], usable: dict[str, str] | None

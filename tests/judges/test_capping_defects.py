@@ -12,6 +12,7 @@ from app.judges.chat_judge import ScriptedJudge, fail_requests, score_by_text
 from app.judges.panel import JudgePanel
 from app.ports.judges import Judge
 from tests.judges.scripted import ChangedJudge, Update, build_rubric
+from tests.support.tables import read_table
 
 RUBRIC = build_rubric(
     "likeness",
@@ -87,16 +88,7 @@ def test_a_divided_reading_that_fails_leaves_the_reply_without_the_cap() -> None
     assert (score.reward, score.flags) == (1.0, ())
 
 
-@pytest.mark.parametrize(
-    ("defect", "counts"),
-    [
-        (Defect(code="leak", quote="Alpha  ONE"), True),
-        (Defect(code="leak"), False),
-        (Defect(code="leak", quote="what it never said"), False),
-        (Defect(code="gap"), True),
-        (Defect(code="unknown", quote="alpha one"), False),
-    ],
-)
+@pytest.mark.parametrize(("defect", "counts"), read_table(__file__, "quoted_defects.yaml", list[tuple[Defect, bool]]))
 def test_a_defect_needs_a_verbatim_quote_unless_it_is_an_omission(defect: Defect, counts: bool) -> None:
     score = judged(defective({"alpha one": (defect,)}, (0, 1)), case(*FIVE)).scores[0]
     assert (score.reward, score.flags) == ((0.3, (defect.code,)) if counts else (1.0, ()))

@@ -160,15 +160,7 @@ def test_the_schema_is_the_same_whatever_happened() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"claims": {"criterion": "grounding", "unsupported": "made_up"}}, "there is no defect 'made_up'"),
-        ({"claims": {"criterion": "sense", "unsupported": "invented"}}, "there is no criterion 'sense'"),
-        (
-            {"defects": [{"code": "invented", "description": "", "bounds": {"criterion": "wit", "at_most": 0.1}}]},
-            "there is no criterion 'wit'",
-        ),
-    ],
+    ("change", "words"), read_table(__file__, "unknown_criteria.yaml", list[tuple[dict[str, object], str]])
 )
 def test_a_rubric_names_only_what_it_has(change: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):

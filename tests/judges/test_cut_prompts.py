@@ -12,6 +12,7 @@ from app.judges.configuration import PromptCounts, parse_usage
 from app.judges.panel import JudgePanel
 from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.judge_cases import GOOD, REQUEST, RUBRIC, completion, config
+from tests.support.tables import read_table
 
 
 @pytest.mark.parametrize(
@@ -37,16 +38,12 @@ def test_what_counts_say_of_a_window(prompts: Sequence[tuple[int, int]], window:
     assert counts.window == window
 
 
-@pytest.mark.parametrize(
-    ("prompts", "window"),
-    [
-        # A server that counts only what it had not kept counts the same for prompts that end alike.
-        ([(1000, 12, 200), (2000, 12, 400), (3000, 12, 600)], None),
-        # One that cuts at its window keeps a different share of each prompt.
-        ([(1000, 300, 0), (2000, 300, 150), (3000, 300, 299)], 300),
-    ],
-    ids=["counted beside", "counted among"],
+CACHED_WINDOWS = read_table(
+    __file__, "cached_windows.yaml", dict[str, tuple[Sequence[tuple[int, int, int]], int | None]]
 )
+
+
+@pytest.mark.parametrize(("prompts", "window"), CACHED_WINDOWS.values(), ids=CACHED_WINDOWS)
 def test_cached_tokens_were_read_too(prompts: Sequence[tuple[int, int, int]], window: int | None) -> None:
     counts = PromptCounts()
     for characters, tokens, cached in prompts:

@@ -19,19 +19,7 @@ from app.settings import read_settings
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.judge_cases import GOOD, REQUEST, always, answer, completion, config, failure, judged, verdict
 
-SETTINGS = """judges:
-  stern:
-    base_url: {url}
-    model: m
-    api_key_file: key
-    temperature: null
-    seed: 7
-    token_parameter: null
-    extra_body:
-      reasoning_effort: low
-      chat_template_kwargs: {{enable_thinking: false}}
-    extra_headers: {{X-Title: "a title", X-Token: secret-token}}
-"""
+SETTINGS = Path(__file__).with_name("judge_settings.txt").read_text(encoding="utf-8")
 
 
 def configured(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> ChatJudgeConfig:

@@ -6,20 +6,19 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 
 import pytest
 
 from app.domain import judge_limits
-from app.domain.budgets import Amount, BudgetConfig, BudgetState
+from app.domain.budgets import BudgetConfig
 from app.domain.judging import Candidate, Judgement, JudgeRequest, Probes
 from app.judges import judge_client as line
 from app.judges import limits as breaker
-from app.judges.chat_judge import CachingJudge, ChatJudge, FreshJudge, InProcessMemory
+from app.judges.chat_judge import ChatJudge
 from app.judges.configuration import ChatJudgeConfig, TokenPrices
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.judge_cases import BAD, GOOD, REQUEST, always, completion, config, failure, first
-from tests.support.store_cases import opened
+from tests.support.tables import read_table
 
 PRICES = TokenPrices(2.0, 10.0)
 """A reading of the test servers, which count 1000 tokens read and 200 written, costs 0.004 dollars."""
@@ -144,19 +143,10 @@ def test_a_budget_stops_before_it_is_exceeded(budget: BudgetConfig) -> None:
     assert report.spent_today == report.spent
 
 
-@pytest.mark.parametrize(
-    ("reply", "calls", "unanswered"),
-    [
-        (Reply(b"", seconds=1.0), 1, 1),
-        (Reply(b"{}", cut=-1), 3, 3),
-        (Reply(b"not JSON at all"), 3, 3),
-        (failure(504), 3, 3),
-        (failure(500), 3, 0),
-        (failure(429), 3, 0),
-        (failure(400), 2, 0),
-    ],
-    ids=["times out", "breaks", "is no answer", "left alone by a proxy", "fails", "is refused for now", "is refused"],
-)
+CHARGED_CALLS = read_table(__file__, "charged_calls.yaml", dict[str, tuple[Reply, int, int]])
+
+
+@pytest.mark.parametrize(("reply", "calls", "unanswered"), CHARGED_CALLS.values(), ids=CHARGED_CALLS)
 def test_calls_that_may_have_been_charged_show_apart_and_count(reply: Reply, calls: int, unanswered: int) -> None:
     """Two servers would charge for a call of which nothing came; what they say no to costs nothing."""
 
@@ -174,61 +164,6 @@ def test_calls_that_may_have_been_charged_show_apart_and_count(reply: Reply, cal
     assert (spent.unanswered_calls, spent.unanswered_usd) == (unanswered, judgement.unanswered_usd)
     assert spent.cost_usd == (judgement.cost_usd or 0.0)
     assert report.budget_left_usd == pytest.approx(1.0 - spent.cost_usd - spent.unanswered_usd)
-
-
-def test_a_budget_stops_calls_that_never_answer() -> None:
-    """Their cost is not known, so they count as what they may have cost; no answer ever came."""
-    with serving(always(Reply(b"", cut=-1))) as server:
-        chosen = config(server.url, prices=PRICES, budget=BudgetConfig(usd=0.03), deadline_seconds=5.0)
-        judge, found = made(chosen, range(3))
-        calls = len(server.received)
-    spent = judge.report().spent
-    assert {judgement.failure for judgement in found} == {"budget"}
-    assert (spent.unanswered_calls, spent.cost_usd, spent.unanswered_usd <= 0.03) == (calls, 0.0, True)
-
-
-def test_readings_past_the_cache_obey_the_budget_too() -> None:
-    """The same question again and again, as anchors are read: each is asked and paid for until nothing is left."""
-
-    async def play(chosen: ChatJudgeConfig) -> list[Judgement]:
-        memory = InProcessMemory(lambda: datetime.now(UTC))
-        judge = CachingJudge(ChatJudge(chosen, memory), memory)
-        await judge.open()
-        found = [await FreshJudge(judge).judge(REQUEST) for _ in range(8)]
-        await judge.close()
-        return found
-
-    with serving(always(completion(GOOD))) as server:
-        found = asyncio.run(play(config(server.url, prices=PRICES, budget=BudgetConfig(usd=0.02))))
-        calls = len(server.received)
-    assert [judgement.failure for judgement in found] == [None] * calls + ["budget"] * (8 - calls)
-    assert 3 <= calls <= 5
-
-
-@pytest.mark.dialects
-def test_replicas_share_a_budget_to_the_cent(store_url: str) -> None:
-    """Two judges of one name, each over a store of its own on one database, as two replicas have them."""
-    with serving(Busy()) as server:
-        chosen = config(server.url, prices=PRICES, budget=BudgetConfig(usd=0.1), max_concurrency=8)
-
-        async def play() -> tuple[list[Judgement], BudgetState]:
-            async with opened(store_url) as one, opened(store_url) as other:
-                judges = [CachingJudge(ChatJudge(chosen, s.judge_cache), s.judge_cache) for s in (one, other)]
-                for judge in judges:
-                    await judge.open()
-                asking = (judges[number % 2].judge(asked(number)) for number in range(60))
-                found = list(await asyncio.gather(*asking))
-                for judge in judges:
-                    await judge.close()
-                return found, await one.judge_cache.get_budget_state("big")
-
-        found, standing = asyncio.run(play())
-        calls = len(server.received)
-    paid = sum(judgement.cost_usd or 0.0 for judgement in found)
-    assert (standing.total.calls, standing.open, standing.total.unanswered_calls) == (calls, Amount(), 0)
-    assert [standing.total.cost_usd, paid] == pytest.approx([0.004 * calls] * 2)
-    assert 23 <= calls <= 25
-    assert {judgement.failure for judgement in found} == {None, "budget"}
 
 
 def test_unusable_answers_count_as_well() -> None:
@@ -313,30 +248,6 @@ def test_who_must_ask_again_and_who_waits_for_the_budget_do_not_wait_for_one_ano
         chosen = config(server.url, max_concurrency=1, queue_seconds=2.0, budget=BudgetConfig(tokens=3_500))
         _, found = made(chosen, range(2))
     assert [judgement.error for judgement in found] == [None, None]
-
-
-def test_a_reading_that_nobody_wants_any_more_holds_nothing() -> None:
-    """One call is under way and two wait for it when all are given up."""
-
-    def script(number: int, received: Received) -> Reply:
-        return Reply(b"", seconds=0.5) if number == 0 else completion(GOOD)
-
-    async def play(url: str) -> tuple[int, int, list[Judgement]]:
-        judge = ChatJudge(config(url, max_concurrency=1, requests_per_minute=6_000, tokens_per_minute=1e9))
-        try:
-            given_up = asyncio.ensure_future(readings(judge, range(3)))
-            while judge.report().queued < 2:  # noqa: ASYNC110  # nothing tells
-                await asyncio.sleep(0.01)
-            given_up.cancel()
-            await asyncio.wait([given_up])
-            report = judge.report()
-            return report.in_flight, report.queued, await readings(judge, range(2))
-        finally:
-            await judge.close()
-
-    with serving(script) as server:
-        in_flight, queued, found = asyncio.run(play(server.url))
-    assert (in_flight, queued, [judgement.error for judgement in found]) == (0, 0, [None, None])
 
 
 def test_who_stood_in_line_does_not_ask_before_the_time() -> None:

@@ -56,6 +56,7 @@ from tests.support.tables import read_table
 class Tables(Frozen):
     said: dict[str | None, tuple[str, ...]]
     generic: dict[str, tuple[str, ...]]
+    document: dict[str, JsonValue]
 
 
 TABLES = read_table(__file__, "offline.yaml", Tables)
@@ -65,18 +66,7 @@ NAMES = ("in_character_consistency", "lore_accuracy", "engagingness", "responsiv
 DEFECTS = ("future_knowledge", "assistant_tone")
 RUBRIC = build_rubric(*NAMES, defects=tuple(DefectRule(code=code, description="") for code in DEFECTS))
 PREFERENCE = build_rubric("kindness")
-DOCUMENT: dict[str, JsonValue] = {
-    "character_sheet": {
-        "name": "Mirela",
-        "role": "innkeeper of the Grey Heron on the marsh road",
-        "knows": ["the ferry sank at the fair", "the toll is two coppers", "eels sell well before the feast"],
-    },
-    "withheld_events": [{"text": "The duke is poisoned."}],
-    "conversation": [
-        {"speaker": "npc", "text": "Wipe your boots."},
-        {"speaker": "player", "text": "Is the ferry still crossing the marsh tonight?"},
-    ],
-}
+DOCUMENT = TABLES.document
 PROBES = Probes(
     must_not_mention=("poison", "toll bridge"),
     voice=("coin on the wood", "stranger"),

@@ -35,6 +35,7 @@ from app.judges.offline import OfflineJudge
 from app.judges.panel import JudgePanel
 from app.ports.judges import Judge
 from tests.judges.scripted import build_rubric
+from tests.support.tables import read_table
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 RUBRIC = build_rubric("likeness", "charm", defects=(DefectRule(code="leak", description="", cap=0.3),))
@@ -192,15 +193,7 @@ def fail_question(place: int) -> Script:
 
 
 @pytest.mark.parametrize(
-    ("mode", "size", "stands"),
-    [
-        ("listwise", 8, False),
-        ("listwise", 17, True),
-        ("pairwise", 2, False),
-        ("pairwise", 3, True),
-        ("pairwise", 9, True),
-        ("pointwise", 9, False),
-    ],
+    ("mode", "size", "stands"), read_table(__file__, "lasting_failures.yaml", list[tuple[Mode, int, bool]])
 )
 def test_what_fails_for_good_is_left_out_where_the_rest_is_an_order(mode: Mode, size: int, stands: bool) -> None:
     scores = judged(ScriptedJudge(fail_question(0)), case(*TEXTS[:size]), mode).scores

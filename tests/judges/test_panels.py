@@ -6,12 +6,13 @@ import pytest
 
 from app.domain.errors import InvalidRequest
 from app.domain.judging import Mode
-from app.domain.runs import ScoringOptions
+from app.domain.runs import PanelOptions, ScoringOptions
 from app.judges.chat_judge import ScriptedJudge, score_equally
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.panel import DEFAULTS, ConfiguredPanels, build_chat_judges
 from app.ports.judges import Judge
 from app.settings import EnvironmentSettings
+from tests.support.tables import read_table
 
 PANELS = ConfiguredPanels(
     {"big": ScriptedJudge(score_equally, "big"), "small": ScriptedJudge(score_equally, "small")},
@@ -36,30 +37,14 @@ def test_chooses(environment: str, options: ScoringOptions, judges: tuple[str, .
 
 @pytest.mark.parametrize(
     ("environment", "said", "expected"),
-    [
-        ("rlaif", {}, {}),
-        ("rlaif", {"readings": 1}, {"readings": 1, "calibration_share": 0.01}),
-        ("rlaif", {"readings": 2}, {"readings": 2, "calibration_share": 0.02}),
-        ("rlaif", {"readings": 1, "calibration_share": 0.5}, {"readings": 1, "calibration_share": 0.5}),
-        ("npc_arena", {}, {"mode": "pairwise", "judges": ("big", "small"), "relative_weight": 0.25}),
-        (
-            "npc_arena",
-            {"relative_weight": 0.0},
-            {"mode": "pairwise", "judges": ("big", "small"), "relative_weight": 0.0},
-        ),
-        (
-            "npc_arena",
-            {"mode": "pointwise", "votes": 3, "judges": ("small",)},
-            {"mode": "pointwise", "votes": 3, "judges": ("small",), "relative_weight": 0.25},
-        ),
-    ],
+    read_table(__file__, "filled_in.yaml", list[tuple[str, dict[str, object], dict[str, object]]]),
 )
 def test_the_settings_fill_in_what_a_run_leaves_open(
     environment: str, said: dict[str, object], expected: dict[str, object]
 ) -> None:
-    assert PANELS.resolve_options(environment, ScoringOptions.model_validate(said)) == DEFAULTS.model_copy(
-        update={"calibration_share": 0.025, **expected}
-    )
+    wanted = DEFAULTS.model_dump() | {"calibration_share": 0.025, **expected}
+    found = PANELS.resolve_options(environment, ScoringOptions.model_validate(said))
+    assert found == PanelOptions.model_validate(wanted)
 
 
 def test_an_environments_settings_are_scoring_options() -> None:
@@ -120,14 +105,7 @@ def chatting(temperature: float | None, name: str = "chat") -> dict[str, Judge]:
 
 @pytest.mark.parametrize(
     ("temperature", "mode", "votes", "refused"),
-    [
-        (0.0, "pairwise", 3, True),
-        (0.0, "pointwise", 2, True),
-        (0.0, "listwise", 3, False),
-        (0.0, "pairwise", 1, False),
-        (0.7, "pairwise", 3, False),
-        (None, "pairwise", 3, False),
-    ],
+    read_table(__file__, "equal_votes.yaml", list[tuple[float | None, Mode, int, bool]]),
 )
 def test_votes_that_would_all_be_the_same_are_refused(
     temperature: float | None, mode: Mode, votes: int, refused: bool

@@ -26,6 +26,7 @@ from app.judges.verdicts import (
     name_places,
 )
 from tests.support.judge_cases import RUBRIC
+from tests.support.tables import read_table
 
 COUNTS = st.integers(min_value=2, max_value=12)
 
@@ -191,12 +192,7 @@ def test_without_a_mirror_letters_turn_with_the_task() -> None:
 
 @pytest.mark.parametrize(
     ("tiers", "expected"),
-    [
-        ((("a",),), {"a": 0.5}),
-        ((("a",), ("b",)), {"a": 1.0, "b": 0.0}),
-        ((("a", "b"), ("c",)), {"a": 0.75, "b": 0.75, "c": 0.0}),
-        ((("a", "b", "c"),), {"a": 0.5, "b": 0.5, "c": 0.5}),
-    ],
+    read_table(__file__, "normalised_ranks.yaml", list[tuple[tuple[tuple[str, ...], ...], dict[str, float]]]),
 )
 def test_normalised_ranks(tiers: tuple[tuple[str, ...], ...], expected: dict[str, float]) -> None:
     assert normalise_ranks(tiers) == expected

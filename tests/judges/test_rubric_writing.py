@@ -21,6 +21,7 @@ from app.judges.prompts import WrittenCriterion, WrittenRubric, write_rubric
 from tests.support.chat_server import ChatServer, Received, Reply, serving
 from tests.support.preferring import said
 from tests.support.store_cases import using
+from tests.support.tables import read_table
 
 PRICES = {"input_price_per_million": 2.0, "output_price_per_million": 10.0}
 PREFERENCE = "Prefer the reply that a tired person would thank you for."
@@ -97,15 +98,10 @@ def test_the_second_time_it_is_an_error() -> None:
         assert len(judge.received) == 2
 
 
-@pytest.mark.parametrize(
-    ("reply", "words"),
-    [
-        (Reply(b'{"error": {"message": "bad key sk-secret"}}', status=401), "answered 401"),
-        (Reply(b'{"choices": []}'), "without a message"),
-        (Reply(b"{}", seconds=1.5), r"within 0\.3 s"),
-    ],
-    ids=["key", "empty", "slow"],
-)
+FAILED_RUBRICS = read_table(__file__, "failed_rubrics.yaml", dict[str, tuple[Reply, str]])
+
+
+@pytest.mark.parametrize(("reply", "words"), FAILED_RUBRICS.values(), ids=FAILED_RUBRICS)
 def test_what_goes_wrong_is_told_in_words_without_the_key(reply: Reply, words: str) -> None:
     with serving(lambda number, received: reply) as judge, pytest.raises(JudgeFailed, match=words) as caught:
         written(judge, seconds=0.3 if reply.seconds else 3.0)

@@ -10,35 +10,7 @@ import pytest
 
 from tests.support.serving import ROOT, serving
 
-ENVIRONMENT = '''
-"""Echo: say the word back."""
-
-from collections.abc import Sequence
-from typing import ClassVar
-
-from pydantic import BaseModel
-
-from app.domain.scores import Score
-from app.domain.tasks import Completion, Message, Task
-from app.domain.values import Split
-from app.ports import Environment, Tools
-
-
-class Echo(Environment):
-    name: ClassVar[str] = "echo"
-    version: ClassVar[str] = "1"
-
-    def task(self, split: Split, index: int, params: BaseModel) -> Task:
-        word = f"{split}{index * 7919}"
-        message = Message(role="user", content=f"In one word, what is {split} number {index} times 7919?")
-        return Task(messages=(message,), reference=word)
-
-    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        return [Score.exact(completion.answer.strip() == task.reference) for completion in group]
-
-    def gold(self, task: Task) -> Completion:
-        return Completion(text=str(task.reference))
-'''
+ENVIRONMENT = Path(__file__).with_name("dropped_in.txt").read_text(encoding="utf-8")
 
 
 def _checkout(folder: Path) -> Path:

@@ -17,6 +17,7 @@ from app.main.store import Store
 from app.store.group_rows import GroupToStore
 from app.store.groups import IdempotencyKey
 from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream
+from tests.support.tables import read_table
 
 HOSTILE = "NUL \x00, emoji \U0001f9d9, quote ' and \\u0000"
 ALONE = "a lone \ud83d surrogate"
@@ -104,15 +105,10 @@ async def test_a_group_about_an_unknown_task_is_refused_and_nothing_of_its_call_
     assert (type(error), error.field, await store.groups.find(["good", "bad"])) == (NotFound, "task_id", {})
 
 
-@pytest.mark.parametrize(
-    ("seconds", "run", "task_id", "late"),
-    [
-        pytest.param(59, "run", "task_0", False, id="in time"),
-        pytest.param(60, "run", "task_0", True, id="expired"),
-        pytest.param(0, "another", "task_0", True, id="another run"),
-        pytest.param(0, "run", "task_1", True, id="another task"),
-    ],
-)
+COMPLETED_LEASES = read_table(__file__, "completed_leases.yaml", dict[str, tuple[float, str, str, bool]])
+
+
+@pytest.mark.parametrize(("seconds", "run", "task_id", "late"), COMPLETED_LEASES.values(), ids=COMPLETED_LEASES)
 async def test_only_a_live_lease_on_the_same_run_and_task_is_completed(
     store: Store, clock: MovableClock, seconds: float, run: str, task_id: str, late: bool
 ) -> None:

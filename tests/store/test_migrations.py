@@ -451,19 +451,7 @@ def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str, tmp_path: 
     assert tables_of(empty_url) == set()
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "nonsense",
-        "sqlite://",
-        "sqlite:///:memory:",
-        "mysql://u:secret@h/d",
-        "postgres",
-        "http://h/d",
-        "postgresql://u:secret@a:1,b:2/d",
-    ],
-)
+@pytest.mark.parametrize("url", read_table(__file__, "wrong_urls.yaml", list[str]))
 def test_a_url_that_is_none_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(ValueError, match="database URL") as caught:
         migrate(url, MIGRATIONS)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 
 from app.domain.access import Caller, work_for
 from app.domain.budgets import Amount, KeyQuotas, KeyUsage
@@ -18,9 +18,12 @@ from app.store.budgets import HandOut, HandOutPart, JudgingDemand, JudgingReques
 from app.store.group_rows import GroupToStore
 from app.store.tables import holds
 from tests.store.test_parts import sample
+from tests.store.test_plans import statements_made
+from tests.support.databases import Postgres
 from tests.support.store_cases import MovableClock, cycle, group, opened, record, stream
 
 BOUND = Amount(1000, 1.0)
+HALF = Amount(500, 0.5)
 DAY = KeyQuotas(requests_per_day=100, judge_usd_per_day=10.0, leases=8)
 PAID = Judgement(judge="j", model="m", order=("a",), calls=1, input_tokens=30, output_tokens=12, cost_usd=0.5)
 
@@ -77,6 +80,15 @@ async def test_what_was_put_aside_for_leases_that_nobody_answered_is_forgotten(
         await store.quotas.admit_judging(demand(DAY, JudgingDemand("g", "gsm8k", BOUND, "a")))
         held.append(await count_holds(store))
     assert held == [4, 2, 1]  # with the run's own admission
+
+
+async def test_what_is_overdue_is_forgotten_once_in_a_batch_row_by_row(store: Store) -> None:
+    """A list of names is compared with each row by PostgreSQL, as long as it has no statistics."""
+    cap = KeyQuotas(judge_usd_per_day=9.0, hard=True)
+    asked = [demand(cap, *(JudgingDemand(f"{batch} {n}", "gsm8k", BOUND) for n in range(2))) for batch in range(2)]
+    made = await statements_made({"admit": asyncio.gather(*map(store.quotas.admit_judging, asked))})
+    deleting = [statement for statement, _ in made["admit"] if statement.startswith("DELETE")]
+    assert [(one.count("FROM holds"), one.count("JOIN")) for one in deleting] == [(1, 0)]
 
 
 async def test_a_batch_whose_process_died_is_free_after_a_minute(store: Store, clock: MovableClock) -> None:
@@ -160,6 +172,23 @@ async def test_four_services_hand_out_no_more_than_the_quotas_allow(store: Store
     )
 
 
+async def test_a_batch_locks_all_keys_and_scopes_before_its_first_unit(postgres: Postgres) -> None:
+    """Otherwise two replicas can each hold a lock that the other waits for."""
+    mine = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
+    asked = demand(DAY, JudgingDemand("g", "gsm8k", BOUND))
+    async with opened(postgres.migrated()) as store:
+        await store.tasks.put([record(0)])
+        locked, *_ = await asyncio.gather(
+            store.views.database.write(lambda connection: connection.execute(mine).scalar_one()),
+            store.quotas.admit_judging(asked),
+            store.quotas.reserve(ask(1)),
+            store.quotas.give_back("bob", ()),
+            store.parts.assign_slot(sample("a"), RetryWindows(), asked),
+            store.parts.assign_slot(sample("b", scope="other"), RetryWindows()),
+        )
+    assert locked == 4
+
+
 async def test_a_batch_that_cannot_be_made_holds_nothing(store: Store) -> None:
     grant = await store.quotas.reserve(ask(4))
     await store.quotas.confirm("ada", grant.hold, {})
@@ -205,6 +234,18 @@ async def test_a_group_whose_judges_failed_is_tried_again_under_its_lease(store:
     answers += await ask_for(store, used_up, answer_to(lease), answer_to(lease, "other"))
     answers += await ask_for(store, KeyQuotas(judge_usd_per_day=1e-6, hard=True), answer_to(lease))
     assert answers == [True, True, False, False]
+
+
+@pytest.mark.dialects
+async def test_a_group_that_stays_unscored_takes_nothing_when_it_comes_again(store: Store) -> None:
+    await store.tasks.put([record(0)])
+    failed, stale = Score.unscored("judge_failed", "away"), Score.unscored("stale")
+    scores = {"masked": [failed], "stale": [stale, stale], "half stale": [stale, failed]}
+    await store.groups.add([group(name, given) for name, given in scores.items()])
+    await store.groups.mask("masked")
+    full = KeyQuotas(judge_usd_per_day=0.5, hard=True)
+    answers = await ask_for(store, full, *(JudgingDemand(name, "gsm8k", BOUND) for name in scores))
+    assert answers == [True, True, False]
 
 
 async def test_a_lease_that_is_over_pays_for_nothing_unless_its_group_came_before(
@@ -257,8 +298,7 @@ async def test_a_hard_quota_asks_for_the_rest_of_a_group_that_is_larger_than_its
 async def test_samples_that_name_no_lease_take_what_the_lease_of_their_task_has_kept(store: Store) -> None:
     await store.tasks.put([record(index) for index in range(4)])
     await hand_out(store, 1)
-    sample = BOUND.divide(2)
-    samples = [JudgingDemand(f"s{n}", "gsm8k", sample, "run", "task_0") for n in range(3)]
+    samples = [JudgingDemand(f"s{n}", "gsm8k", HALF, "run", "task_0") for n in range(3)]
     full = KeyQuotas(judge_usd_per_day=1.0, hard=True)
     answers = [await ask_for(store, full, one) for one in samples]
     assert (answers, show(await store.quotas.load_usage("ada"))) == ([[True], [True], [False]], (1, 1, 1.0, 0.0))
@@ -268,7 +308,7 @@ async def test_a_group_that_comes_again_takes_no_more_of_the_lease_of_its_task(s
     await store.tasks.put([record(index) for index in range(4)])
     await hand_out(store, 1)
     full = KeyQuotas(judge_usd_per_day=1.0, hard=True)
-    half = [JudgingDemand(name, "gsm8k", BOUND.divide(2), "run", "task_0") for name in ("a", "a", "b", "c")]
+    half = [JudgingDemand(name, "gsm8k", HALF, "run", "task_0") for name in ("a", "a", "b", "c")]
     answers = [await ask_for(store, full, one) for one in half]
     assert (answers, show(await store.quotas.load_usage("ada"))) == (
         [[True], [True], [True], [False]],
@@ -295,10 +335,9 @@ async def test_what_is_reserved_lasts_as_long_as_its_group_is_judged(store: Stor
     assert held == [3.0, 2.0, 3.0, 1.0]
 
 
-async def test_a_sample_reserves_its_share_with_its_place_and_nothing_when_it_comes_again(store: Store) -> None:
+async def test_the_first_sample_reserves_what_its_group_may_take_and_the_others_nothing(store: Store) -> None:
     await store.tasks.put([record(0)])
-    share = JudgingDemand("", "gsm8k", BOUND, size=2)
-    asked = demand(KeyQuotas(judge_usd_per_day=1.0, hard=True), share)
+    asked = demand(KeyQuotas(judge_usd_per_day=1.0, hard=True), JudgingDemand("", "gsm8k", BOUND))
     held: list[float] = []
 
     async def send(text: str, scope: str = "scope") -> GroupSlot | None:
@@ -329,8 +368,22 @@ async def test_a_sample_reserves_its_share_with_its_place_and_nothing_when_it_co
     assert after is not None
     assert (places, held) == (
         [(first.group_id, (0,)), None, (first.group_id, (0,)), (first.group_id, (0,))],
-        [0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 0.0],
+        [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0],
     )
+
+
+async def test_what_samples_reserve_lasts_as_long_as_their_group_waits_for_others(
+    store: Store, clock: MovableClock
+) -> None:
+    await store.tasks.put([record(0)])
+    asked = demand(KeyQuotas(judge_usd_per_day=1.0, hard=True), JudgingDemand("", "gsm8k", BOUND))
+    held: list[float] = []
+    for hours, said in ((0, "a"), (20, "b")):
+        clock.forward(hours * 3600)
+        held.append((await store.quotas.load_usage("ada")).held_usd)
+        await store.parts.assign_slot(sample(said, seconds=86_400), RetryWindows(), asked)
+    clock.forward(5 * 3600)
+    assert [*held, (await store.quotas.load_usage("ada")).held_usd] == [0.0, 1.0, 1.0]
 
 
 async def test_a_sample_without_room_closes_a_group_whose_time_is_over_all_the_same(
@@ -339,7 +392,7 @@ async def test_a_sample_without_room_closes_a_group_whose_time_is_over_all_the_s
     await store.tasks.put([record(0)])
     first = await store.parts.assign_slot(sample("a", seconds=1), RetryWindows())
     clock.forward(2)
-    asked = demand(KeyQuotas(judge_usd_per_day=0.1, hard=True), JudgingDemand("", "gsm8k", BOUND, size=2))
+    asked = demand(KeyQuotas(judge_usd_per_day=0.1, hard=True), JudgingDemand("", "gsm8k", BOUND))
     with pytest.raises(NoRoom) as refused:
         await store.parts.assign_slot(sample("b"), RetryWindows(), asked)
     assert [(one.group_id, len(one.rollouts), one.outcome) for one in refused.value.begun] == [
@@ -366,23 +419,26 @@ async def test_a_key_releases_what_it_reserved_itself(store: Store) -> None:
 
 
 async def test_what_is_given_back_is_what_nobody_else_asked_for(store: Store) -> None:
-    """A lease pays for another group again, and has what was moved from it; a repeat keeps what it relies on."""
+    """A lease pays for another group again, and has what was moved from it; the last who relies on something frees
+    it."""
     await store.tasks.put([record(index) for index in range(4)])
     paying, unnamed = await hand_out(store, 2)
     cap = KeyQuotas(judge_usd_per_day=5.0, hard=True)
     more = JudgingDemand("larger", "gsm8k", BOUND.times(2), "run", "task_1")
     shared = JudgingDemand("shared", "gsm8k", BOUND, needs_room=True)
-    asked = demand(cap, answer_to(paying), more, shared)
+    asked = demand(cap, answer_to(paying), more, shared, shared)
     reserved = (await store.quotas.admit_judging(asked)).reserved
-    again = (await store.quotas.admit_judging(demand(cap, shared))).reserved
+    again = (await store.quotas.admit_judging(demand(cap, answer_to(paying), shared))).reserved
     held = [(await store.quotas.load_usage("ada")).held_usd]
-    await store.quotas.give_back("ada", tuple(reserved.values()))
-    held.append((await store.quotas.load_usage("ada")).held_usd)
+    for given in (reserved, again):
+        await store.quotas.give_back("ada", tuple(given.values()))
+        held.append((await store.quotas.load_usage("ada")).held_usd)
     answers = await ask_for(store, cap, answer_to(paying, "other"))
-    assert (list(reserved), again, held, answers, unnamed != paying) == (
+    held.append((await store.quotas.load_usage("ada")).held_usd)
+    assert (list(reserved), list(again), held, answers, unnamed != paying) == (
         ["first", "larger", "shared"],
-        {},
-        [4.0, 3.0],
+        ["first", "shared"],
+        [4.0, 3.0, 2.0, 2.0],
         [True],
         True,
     )

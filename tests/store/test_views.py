@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.groups import CriterionMean, GroupFilter, GroupSummary, StatisticsRow
+from app.domain.groups import GroupFilter, GroupSummary, StatisticsRow
 from app.domain.judging import Judgement
 from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
@@ -160,48 +160,13 @@ async def test_there_is_no_detail_of_what_does_not_exist(store: Store) -> None:
     ) == (None, None, None)
 
 
+STATISTICS = read_table(__file__, "statistics.yaml", list[StatisticsRow])
+
+
 async def test_statistics_are_by_environment_run_and_step_and_of_training_alone(store: Store) -> None:
     first = [judged(0.5, 1.0, 0.75, voice=0.5, lore=None), judged(0.0, 0.0, 1.0, voice=0.0, lore=1.0)]
     second = [judged(1.0, None, 0.25, voice=1.0), judged(1.0, 1.0, None), UNSCORED, Score.pending()]
     step = Policy(model="m", step=1)
-    alone = StatisticsRow(
-        environment="gsm8k",
-        run=None,
-        step=None,
-        groups=1,
-        low_signal=0,
-        scored=1,
-        unscored=0,
-        pending=0,
-        mean_reward=1.0,
-        mean_absolute=1.0,
-        criteria=(CriterionMean(name="correct", mean=1.0, count=1),),
-    )
-    nothing = StatisticsRow(
-        environment="npc_arena",
-        run="run",
-        step=None,
-        groups=1,
-        low_signal=0,
-        scored=0,
-        unscored=1,
-        pending=0,
-        mean_reward=None,
-        mean_absolute=None,
-    )
-    both = StatisticsRow(
-        environment="npc_arena",
-        run="run",
-        step=1,
-        groups=2,
-        low_signal=0,
-        scored=4,
-        unscored=1,
-        pending=1,
-        mean_reward=0.625,
-        mean_absolute=(0.75 + 0.0 + 0.25) / 3,
-        criteria=(CriterionMean(name="voice", mean=0.5, count=3), CriterionMean(name="lore", mean=1.0, count=1)),
-    )
     await store.tasks.put([record(0)])
     await store.groups.add(
         [
@@ -215,8 +180,8 @@ async def test_statistics_are_by_environment_run_and_step_and_of_training_alone(
     views = store.views
     everything = await views.get_statistics(None, None)
     assert (everything, await views.get_statistics("npc_arena", "run"), await views.get_statistics("gsm8k", "run")) == (
-        [alone, nothing, both],
-        [nothing, both],
+        STATISTICS,
+        STATISTICS[1:],
         [],
     )
 

@@ -16,6 +16,7 @@ from app.toolkit.charts import (
     find_round_step,
     fit_around_zero,
 )
+from tests.support.tables import read_table
 
 FORM = ChartForm(floor=0.0, ceiling=1.0, from_floor=True, width=154, height=138)
 """A plot of 100 by 100 units, from (44, 16)."""
@@ -26,16 +27,7 @@ def test_scales_have_round_steps(span: float, step: float) -> None:
     assert find_round_step(span) == pytest.approx(step)
 
 
-@pytest.mark.parametrize(
-    ("scale", "labels"),
-    [
-        (Scale(0.0, 1.0), ["0.00", "0.25", "0.50", "0.75", "1.00"]),
-        (Scale(-0.3, 0.3), ["−0.20", "0.00", "0.20"]),
-        (Scale(-0.04, 0.04), ["−0.04", "−0.02", "0.00", "0.02", "0.04"]),
-        (Scale(0.0, 0.01), ["0.0000", "0.0025", "0.0050", "0.0075", "0.0100"]),
-        (Scale(-3.0, 3.0), ["−2.00", "0.00", "2.00"]),
-    ],
-)
+@pytest.mark.parametrize(("scale", "labels"), read_table(__file__, "ticks.yaml", list[tuple[Scale, list[str]]]))
 def test_ticks_are_round(scale: Scale, labels: list[str]) -> None:
     assert [label for _, label in scale.ticks] == labels
 

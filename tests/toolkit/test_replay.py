@@ -7,6 +7,7 @@ import pytest
 from app.domain.errors import InvalidRequest
 from app.domain.tasks import Message, Turn
 from app.toolkit.replay import build_turn, replay_episode, replay_for_score
+from tests.support.tables import read_table
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,7 @@ def test_an_end_is_an_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "flags"),
-    [
-        ((), ()),
-        ((said("d"),), ("after_end",)),
-        ((said("You have won.", "user"),), ("after_end",)),
-        ((said("4", "tool"), said("d")), ("after_end",)),
-    ],
+    ("more", "flags"), read_table(__file__, "after_the_end.yaml", list[tuple[tuple[Message, ...], tuple[str, ...]]])
 )
 def test_for_a_score_what_comes_after_the_end_is_ignored(more: tuple[Message, ...], flags: tuple[str, ...]) -> None:
     assert replay_for_score(Counting(), counted, (*WHOLE, *more)) == (Counting(3), flags)

@@ -275,5 +275,5 @@ def _format_before_and_after(one: Difference, p: float) -> tuple[str, ...]:
         format_figure(one.after),
         format_figure(difference.value, "+.3f"),
         format_interval(difference.low, difference.high),
-        format_p_value(p),
+        "-" if difference.low is None else format_p_value(p),
     )

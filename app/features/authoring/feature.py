@@ -29,7 +29,7 @@ def build_authoring(kernel: Kernel) -> FeatureParts:
     async def build_prompt(file: str, draft: TextDraft) -> tuple[Message, ...]:
         return await characters.build_prompt(file, draft.text, draft.scene)
 
-    trainings = TrainingFinder(NpcArena.name, kernel.gateway.views, kernel.gateway.runs, kernel.clock)
+    trainings = TrainingFinder(NpcArena.name, kernel.gateway.views, kernel.gateway.runs)
 
     def list_languages() -> list[str]:
         """In which every character is asked something."""

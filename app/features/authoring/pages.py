@@ -163,9 +163,10 @@ async def _store(
         await authoring.save_draft(file, author, form.text, revision, read)
         return {"done": "draft"}
     if doing == "publish":
-        return {"saved": (await authoring.publish(file, author, form.text, revision, form.note)).revision}
+        change = AuthoredChange(file=file, text=form.text, based_on=revision)
+        return {"saved": (await authoring.publish(change, author, read, form.note)).revision}
     if doing == "discard":
-        await authoring.remove_draft(file, author)
+        await authoring.remove_draft(file, author, read)
         return {"done": "discarded"}
     await authoring.save([AuthoredChange(file=file, text=None, based_on=revision)], author, form.note)
     return {"done": "taken-back" if await authoring.has_own(file) else "unpublished"}
@@ -183,7 +184,7 @@ def _tell_done(done: str, saved: int | None) -> str:
     if saved:
         return f"Revision {saved} is published."
     said = {
-        "draft": "Your draft is saved. Prompts, tries and talks of yours use it; nobody else sees it.",
+        "draft": "Your draft is saved. Choose it on the page Talk to hear it: games and trainings do not have it.",
         "discarded": "Your draft is gone. Below stands what is published.",
         "taken-back": "The published text is taken back. The file in the folder counts again.",
         "unpublished": "The text is unpublished: nobody is served it any more. Publish it to bring it back.",

@@ -1,15 +1,16 @@
 """Sheets and scenes that authors write while the service runs.
 
 The published text of a file is its newest stored revision, or else the folder's own file. Beside it each author may
-keep a draft, which that author's tries, previews and talks use, and nobody else's. Every replica counts the stored
-revisions now and then, and reads its characters again once there are new ones. What is published was read once as it
-will be served, so nobody stores a text that breaks the service; what another replica's folder cannot serve is tried
-again.
+keep a draft. Only the author's tries and talks that ask for it have it: a game never does. Every replica counts the
+stored revisions now and then, and reads its characters again once there are new ones. What is published was read once
+as it will be served, so nobody stores a text that breaks the service; what another replica's folder cannot serve is
+tried again.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -24,12 +25,12 @@ from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES, AuthoredFile, L
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
 from app.domain.groups import GroupFilter
 from app.domain.rollups import GROUPS_PER_BUCKET, RollupFilter
-from app.domain.runs import RunState, tell_progress
+from app.domain.runs import RunState
 from app.domain.tasks import Message
 from app.domain.values import Frozen, Name
 from app.features.authoring.model import AuthoredChange, AuthoredDraft, AuthoredRevision, list_texts
-from app.features.authoring.store import AuthoredStore
-from app.ports.environment import Clock, Workers
+from app.features.authoring.store import AuthoredStore, build_draft_conflict
+from app.ports.environment import Workers
 from app.service.background import repeat
 from app.service.catalogue import Catalogue
 from app.service.runs import RunRegistry, RunReport
@@ -123,8 +124,6 @@ class AuthoringService:
         """The texts with which the characters that are served were read."""
         self._refused = _RefusedTexts({})
         self._count = -1
-        self._drafted: frozenset[tuple[str, str]] = frozenset()
-        """File and author of every draft, so that a game's prompts wait for no store."""
         self._called: dict[str, tuple[str, ...]] = {}
         """What the characters of drafts are called, by the drafts' digests."""
         self._changing = asyncio.Lock()
@@ -152,7 +151,6 @@ class AuthoringService:
         self._count = await self._store.count()
         self._in_force = await self._store.load_newest() if self._count else {}
         self._written = list_texts(self._in_force)
-        self._drafted = frozenset(await self._store.list_drafted())
 
     async def reload(self) -> None:
         """Reads the folder and what is in force again. InvalidRequest when it cannot be used; what was read before then
@@ -164,7 +162,6 @@ class AuthoringService:
 
     async def poll(self) -> bool:
         """Takes up what other replicas stored. Whether there was something."""
-        self._drafted = frozenset(await self._store.list_drafted())
         if self._source.environment not in self._catalogue.classes:
             return False
         async with self._changing:
@@ -277,13 +274,14 @@ class AuthoringService:
         return await self._store.get_draft(file, author)
 
     async def fill_in(self, environment: str, draft: BaseModel) -> BaseModel:
-        """With the caller's own draft in place of the character that `draft` names, if there is one. InvalidRequest for
-        one with errors."""
+        """With the caller's own draft in place of the character that `draft` names. InvalidRequest where there is none,
+        and for one with errors."""
         character = getattr(draft, "character", None) if environment == self._source.environment else None
-        file, author = name_file(character or "", ""), name_current_caller()
-        kept = await self.find_draft(file, author) if (file, author) in self._drafted else None
+        if character is None:
+            raise InvalidRequest("it needs a character of which you keep a draft", field="own_draft")
+        kept = await self.find_draft(name_file(character, ""), name_current_caller())
         if kept is None:
-            return draft
+            raise InvalidRequest(f"you keep no draft of {character}", field="draft.character")
         hosted = self._catalogue.get_environment_or_current(environment).environment
         try:
             mine = draft.model_copy(update={"character": None, "sheet": kept.text})
@@ -295,9 +293,9 @@ class AuthoringService:
                 field="draft.character",
             ) from error
 
-    def list_drafted(self, author: str) -> list[str]:
+    async def list_drafted(self, author: str) -> list[str]:
         """The files of which this author keeps a draft."""
-        return sorted(file for file, whose in self._drafted if whose == author)
+        return await self._store.list_drafted(author)
 
     async def list_drafts(self, author: str) -> list[ListedDraft]:
         """All that this author keeps, with what their characters are called."""
@@ -324,18 +322,21 @@ class AuthoringService:
     async def save_draft(self, file: str, author: str, text: str, based_on: int, read: str) -> AuthoredDraft:
         """A draft may have errors. `based_on` is the revision that the author has read, and `read` the digest of the
         draft, empty for none. Conflict where it is another one by now."""
-        draft = await self._store.put_draft(file, author, text, based_on, read)
-        self._drafted |= {(file, author)}
-        return draft
+        return await self._store.put_draft(file, author, text, based_on, read)
 
-    async def remove_draft(self, file: str, author: str) -> None:
-        await self._store.remove_draft(file, author)
-        self._drafted -= {(file, author)}
+    async def remove_draft(self, file: str, author: str, read: str) -> None:
+        """`read` as for `save_draft`, and a Conflict too."""
+        await self._store.remove_draft(file, author, read)
 
-    async def publish(self, file: str, author: str, text: str, based_on: int, note: str = "") -> SavedText:
-        """As `save`. The author's draft of the file is gone then."""
-        saved = await self.save([AuthoredChange(file=file, text=text, based_on=based_on)], author, note)
-        await self.remove_draft(file, author)
+    async def publish(self, change: AuthoredChange, author: str, read: str, note: str = "") -> SavedText:
+        """As `save`. The author's draft of the file is gone then. `read` as for `save_draft`: with another draft by now
+        nothing is published."""
+        kept = await self.find_draft(change.file, author)
+        if kept is not None and kept.digest != read:
+            raise build_draft_conflict(change.file)
+        saved = await self.save([change], author, note)
+        with suppress(Conflict):  # one that was saved in between stays
+            await self.remove_draft(change.file, author, read)
         return saved[0]
 
     async def _store_changes(self, changes: Sequence[AuthoredChange], author: str, note: str) -> None:
@@ -440,7 +441,6 @@ class TrainingFinder:
     environment: str
     views: GroupViews
     runs: RunRegistry
-    clock: Clock
 
     async def find(self, character: str) -> CharacterTrainings:
         """Among the runs of the newest groups."""
@@ -464,9 +464,7 @@ class TrainingFinder:
     async def _is_running(self, report: RunReport) -> bool:
         found = await self.views.find_outlines(GroupFilter(run=report.run.name, limit=_ARRIVALS))
         arrivals = [group.created_at for group in found.outlines]
-        outstanding = sum(each.outstanding for each in report.activity)
-        progress = tell_progress(arrivals, outstanding, self.runs.find_hold(report.run), self.clock())
-        return progress.state in _RUNNING
+        return self.runs.tell_progress(report, arrivals).state in _RUNNING
 
 
 # Drafts: findings, and the prompt as it will be.

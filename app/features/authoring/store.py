@@ -34,7 +34,7 @@ authored = get_table(AuthoredTable)
 
 
 MOST_DRAFTS: Final = 100
-"""Of an author. Every replica reads the names of all drafts again and again."""
+"""Of an author, whose pages list them."""
 
 
 class DraftTable(TableRecord, table=True):
@@ -143,9 +143,9 @@ class AuthoredStore(StorePart):
         return None if row is None else _build_draft(row)
 
     @reads
-    def list_drafted(self, connection: Connection) -> list[tuple[str, str]]:
-        """File and author of every draft."""
-        return sorted((file, author) for file, author in connection.execute(select(drafts.c.file, drafts.c.author)))
+    def list_drafted(self, connection: Connection, author: str) -> list[str]:
+        """The files of which this author keeps a draft."""
+        return sorted(connection.execute(select(drafts.c.file).where(drafts.c.author == author)).scalars())
 
     @reads
     def list_digests(self, connection: Connection, author: str) -> list[tuple[str, str]]:
@@ -173,10 +173,7 @@ class AuthoredStore(StorePart):
         statement = changing.values(row) if read else self.database.insert_new(drafts).values(row)
         stored = connection.execute(statement.returning(drafts)).one_or_none()
         if stored is None:
-            raise Conflict(
-                f"{file}: another draft of yours was saved meanwhile. Open the page again, then repeat the change",
-                field="draft",
-            )
+            raise build_draft_conflict(file)
         return _build_draft(stored)
 
     def _require_room(self, connection: Connection, author: str) -> None:
@@ -185,8 +182,12 @@ class AuthoredStore(StorePart):
             raise Conflict(f"you keep {MOST_DRAFTS} drafts: publish or discard one first", field="draft")
 
     @writes("authored")
-    def remove_draft(self, connection: Connection, file: str, author: str) -> None:
-        connection.execute(delete(drafts).where(drafts.c.file == file, drafts.c.author == author))
+    def remove_draft(self, connection: Connection, file: str, author: str, read: str) -> None:
+        """Conflict where the author's draft has another digest than `read`; it stays."""
+        here = (drafts.c.file == file, drafts.c.author == author)
+        removed = connection.execute(delete(drafts).where(*here, drafts.c.digest == read)).rowcount
+        if not removed and connection.execute(select(drafts.c.digest).where(*here)).one_or_none() is not None:
+            raise build_draft_conflict(file)
 
 
 def _build_draft(row: "Row[tuple[object, ...]]") -> AuthoredDraft:
@@ -209,6 +210,13 @@ def _build_revision(row: "Row[tuple[object, ...]]") -> AuthoredRevision:
         author=row.author,
         at=from_micros(row.created_at),
         digest=row.digest,
+    )
+
+
+def build_draft_conflict(file: str) -> Conflict:
+    return Conflict(
+        f"{file}: another draft of yours was saved meanwhile. Open the page again, then repeat the change",
+        field="draft",
     )
 
 

@@ -32,6 +32,9 @@ async def show_health(watch: RunHealthService, run: str) -> RunSection:
         values={
             "health": health,
             "signs": signs,
+            "standing": {alarm.series: alarm for alarm in reversed(health.alarms) if alarm.released_at is None},
+            "measured": [each for each in health.figures if each.value is not None or each.alarmed],
+            "unmeasured": [each for each in health.figures if each.value is None and not each.alarmed],
             "changes": {alarm.alarm_id: tell_alarm(alarm) for alarm in health.alarms},
         },
         data={"health": health},

@@ -119,6 +119,7 @@ TRENDS: Final = (
         "shadow_distance", 0, 0.06, 2e-4, True, "absolute of the training judges minus that of the shadow judge"
     ),
 )
+_DIFFERENCES: Final[frozenset[TrendName]] = frozenset(("calibration", "shadow_distance"))
 LOGARITHMIC: Final[frozenset[TrendName]] = frozenset(("length", "escalated"))
 """Series whose cells are logarithms of means, so that a change is a ratio."""
 CAN_SEE: Final = (
@@ -183,7 +184,7 @@ def summarise_trend(
         series=rule.name,
         meaning=rule.meaning,
         value=math.fsum(cell.total for cell in recent) / groups if groups else None,
-        interval=_compute_interval(recent, rule.floor),
+        interval=_clip(rule, _compute_interval(recent, rule.floor)),
         groups=groups,
         statistic=None if change is None else abs(change.z),
         limit=rule.limit,
@@ -191,6 +192,14 @@ def summarise_trend(
         least_effect=rule.least,
         alarmed=alarmed,
     )
+
+
+def _clip(rule: _TrendRule, interval: tuple[float, float] | None) -> tuple[float, float] | None:
+    """To what the figure can be: only differences are below 0, and no share is above 1."""
+    if interval is None or rule.name in _DIFFERENCES:
+        return interval
+    low, high = interval
+    return max(0.0, low), min(1.0, high) if rule.replies or rule.name == "absolute" else high
 
 
 def _compute_interval(cells: Sequence[Cell], floor: float) -> tuple[float, float] | None:

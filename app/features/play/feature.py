@@ -13,7 +13,7 @@ from app.features.labels.service import LabelService
 from app.features.play.pages import TalkPages, create_talk_router
 from app.features.play.routes import create_play_router
 from app.features.play.service import PlayService, PlayTurns, keep_scene
-from app.features.play.stand_in import LOCAL_SERVERS, STAND_IN, find_local_servers
+from app.features.play.stand_in import LOCAL_SERVERS, STAND_IN, LocalServers
 from app.features.play.store import PlayStore
 from app.features.worlds.service import WorldService
 from app.http.viewer.rendering import MenuEntry, PageLink, ViewerParts, build_link
@@ -27,9 +27,10 @@ def build_play(kernel: Kernel) -> FeatureParts:
     characters, worlds = kernel.characters, kernel.find(WorldService)
     authoring = kernel.find(AuthoringService)
 
-    def list_drafted() -> list[str]:
+    async def list_drafted() -> list[str]:
         """Characters of which the caller keeps a draft."""
-        return [file.removesuffix(".yaml") for file in authoring.list_drafted(name_current_caller()) if "/" not in file]
+        files = await authoring.list_drafted(name_current_caller())
+        return [file.removesuffix(".yaml") for file in files if "/" not in file]
 
     playing = PlayService(
         policies=build_policies(kernel),
@@ -57,8 +58,8 @@ def build_play(kernel: Kernel) -> FeatureParts:
         clock=kernel.clock,
         keep_days=kernel.settings.retention.play_days,
     )
-    find_servers = partial(find_local_servers, LOCAL_SERVERS, {kernel.settings.port})
-    pages = TalkPages(playing, turns, worlds, find_servers)
+    servers = LocalServers(LOCAL_SERVERS, {kernel.settings.port})
+    pages = TalkPages(playing, turns, worlds, servers.find)
     return FeatureParts(
         routers=[create_play_router(playing, turns, worlds)],
         pages=[partial(create_talk_router, pages)],

@@ -13,18 +13,19 @@ from fastapi.responses import HTMLResponse
 from pydantic import Field, TypeAdapter, ValidationError
 
 from app.characters.schema import CharacterSheet
-from app.domain.access import KeyBounds
+from app.domain.access import Caller, KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
 from app.domain.faults import build_refusal
 from app.domain.scores import Score
 from app.domain.tasks import Message
 from app.features.play.model import PlayReply, PlayTurn
-from app.features.play.service import PlayCaller, PlayFields, PlayService, PlayTurns, PreparedTurn
+from app.features.play.service import PlayCaller, PlayedModel, PlayFields, PlayService, PlayTurns, PreparedTurn
 from app.features.play.stand_in import FoundServer, write_example_block
 from app.features.worlds.service import ConversationTurn, Moment, WorldService, list_worlds_within
 from app.http.viewer.group_pages import OFFLINE_JUDGE, MessageLine, RetrievedView, build_lines, build_retrieved
 from app.http.viewer.rendering import FormFields, Renderer, pick_field, read_fields, redirect, wants_json
 from app.http.web.api_keys import CallerBounds, find_caller, needs
+from app.http.web.middleware import is_loopback
 from app.http.web.routes import LazyRoute
 from app.toolkit.texts import SHOWN_AT_ALL, Excerpt, cut_excerpt, escape_invisible
 
@@ -32,6 +33,8 @@ from app.toolkit.texts import SHOWN_AT_ALL, Excerpt, cut_excerpt, escape_invisib
 
 _MOST_POLICIES: Final = 4
 """Side by side."""
+_DRAFT: Final = "draft:"
+"""Before the character's id where its author's draft is to speak. No id has a colon."""
 _CONVERSATION: Final = TypeAdapter(tuple[ConversationTurn, ...])
 _REPLIES: Final = TypeAdapter(Annotated[tuple[PlayReply, ...], Field(max_length=_MOST_POLICIES)])
 
@@ -40,7 +43,8 @@ _REPLIES: Final = TypeAdapter(Annotated[tuple[PlayReply, ...], Field(max_length=
 class _TalkForm:
     """Who is asked, where and when, by which policies, and what was said so far."""
 
-    character: str = ""
+    speaker: str = ""
+    """The character's id, or its author's draft."""
     world: str = ""
     as_of: str = ""
     player_name: str = ""
@@ -51,6 +55,14 @@ class _TalkForm:
     keeps: bool = True
     replies: tuple[PlayReply, ...] = ()
     """To the conversation, where it is not stored."""
+
+    @property
+    def character(self) -> str:
+        return self.speaker.removeprefix(_DRAFT)
+
+    @property
+    def is_draft(self) -> bool:
+        return self.speaker.startswith(_DRAFT)
 
     def write_replies(self) -> str:
         """For the form's hidden field."""
@@ -94,7 +106,7 @@ class _TalkForm:
 def _read_form(sent: FormFields) -> _TalkForm:
     """InvalidRequest for a conversation or replies that are none."""
     form = _TalkForm(
-        character=pick_field(sent, "character").strip(),
+        speaker=pick_field(sent, "character").strip(),
         world=pick_field(sent, "world").strip(),
         as_of=pick_field(sent, "as_of").strip(),
         player_name=pick_field(sent, "player_name").strip(),
@@ -158,7 +170,7 @@ class _TalkState:
 def _build_state(turn: PlayTurn, policies: tuple[str, ...] = (), scores: Sequence[Score] = ()) -> _TalkState:
     moment = Moment.model_validate(turn.moment)
     form = _TalkForm(
-        character=turn.character,
+        speaker=turn.character,
         world=turn.world or "",
         as_of="" if moment.as_of is None else moment.as_of.strftime("%Y-%m-%dT%H:%M:%S"),
         player_name=moment.player_name or "",
@@ -323,7 +335,7 @@ class _TalkActions:
         if not form.replies:
             raise InvalidRequest("there is no reply to judge", field="replies")
         fields = self._read_place(bounds, form)
-        played = self.pages.playing.read_model(f"{form.character}@{form.replies[0].policy}", fields)
+        played = await self._read_model(form, form.replies[0].policy, fields)
         prepared = await self.pages.playing.prepare(played, form.build_said_moment(fields, form.conversation))
         scores = await self.pages.turns.judge_replies(prepared, [one.text for one in form.replies])
         return await self._render(request, bounds, _add_prompt(_build_unkept(form, scores), prepared))
@@ -339,14 +351,18 @@ class _TalkActions:
             bounds.require_world(form.world, "world")
         return form.build_fields()
 
+    async def _read_model(self, form: _TalkForm, policy: str, fields: PlayFields) -> PlayedModel:
+        playing, name = self.pages.playing, f"{form.character}@{policy}"
+        return await playing.read_own_model(name, fields) if form.is_draft else playing.read_model(name, fields)
+
     async def _answer(self, request: Request, bounds: KeyBounds, form: _TalkForm) -> Response:
         playing, turns = self.pages.playing, self.pages.turns
         fields = self._read_place(bounds, form)
-        asked = [playing.read_model(f"{form.character}@{policy}", fields) for policy in form.policies or ("",)]
+        asked = [await self._read_model(form, policy, fields) for policy in form.policies or ("",)]
         moment = form.build_moment(fields)
         prepared = await playing.prepare(asked[0], moment)
         replies, problems = await _ask_all(playing, [replace(prepared, played=one) for one in asked])
-        if not (form.keeps and playing.policies and replies):
+        if not (form.keeps and playing.policies and replies) or form.is_draft:
             answered = replace(form, conversation=_list_said(moment), replies=replies, line="", event="")
             state = replace(_add_prompt(_build_unkept(answered), prepared), problems=problems)
             return await self._render(request, bounds, state, status=200 if replies else 503)
@@ -383,12 +399,11 @@ class _TalkActions:
         sheets = self.pages.playing.list_sheets()
         worlds = [world.name for world in await list_worlds_within(self.pages.worlds, bounds, _MOST_WORLDS)]
         newest = await self.pages.turns.list_newest(await self._identify(request), _MOST_TURNS)
-        if state.chooses_world or not state.form.character:
+        if state.chooses_world or not state.form.speaker:
             state = replace(state, form=_choose_place(state.form, sheets, worlds, chooses_world=state.chooses_world))
         shown = {
             "state": state,
-            "characters": sheets,
-            "drafted": self.pages.playing.list_drafted(),
+            "speakers": _list_speakers(sheets, await self.pages.playing.list_drafted()),
             "worlds": worlds,
             "policies": self.pages.playing.policy_names,
             "newest": [(one, _show_opening(one)) for one in newest],
@@ -399,17 +414,38 @@ class _TalkActions:
         return self.renderer.render(request, "talk.html", shown, data, status)
 
     async def _advise(self, request: Request) -> Sequence[_PolicyAdvice]:
-        """Nothing for players: what else runs on this machine is not for them."""
-        caller = find_caller(request.scope)
-        if self.pages.playing.policies or (caller is not None and not caller.has("admin")):
+        peer = "" if request.client is None else request.client.host
+        if self.pages.playing.policies or not may_know_machine(find_caller(request.scope), peer):
             return ()
         found = await self.pages.find_servers()
         return tuple(map(_offer_server, found)) or (_PolicyAdvice("", write_example_block()),)
 
 
+def may_know_machine(caller: Caller | None, peer: str) -> bool:
+    """Whether it is told what else runs on this machine: who has the key of an administrator, or sits at the machine
+    where no key is needed."""
+    return is_loopback(peer) if caller is None else caller.has("admin")
+
+
 def _offer_server(found: FoundServer) -> _PolicyAdvice:
     models = "1 model" if len(found.models) == 1 else f"{len(found.models)} models"
     return _PolicyAdvice(f"{found.program} answers at {found.base_url} with {models}.", escape_invisible(found.block))
+
+
+@dataclass(frozen=True)
+class _Speaker:
+    """Somebody to talk to. `value` is what the form sends; `world` is its own, where that is known."""
+
+    value: str
+    label: str
+    world: str | None
+
+
+def _list_speakers(sheets: Sequence[CharacterSheet], drafted: Sequence[str]) -> list[_Speaker]:
+    """Those that are served, then the drafts of who asks."""
+    worlds = {sheet.id: sheet.meta.world for sheet in sheets}
+    served = [_Speaker(sheet.id, sheet.identity.name, sheet.meta.world) for sheet in sheets]
+    return [*served, *(_Speaker(f"{_DRAFT}{name}", f"{name} (your draft)", worlds.get(name)) for name in drafted)]
 
 
 def _choose_place(
@@ -418,9 +454,10 @@ def _choose_place(
     """The character's own world, or the first character of the world."""
     own = {sheet.id: sheet.meta.world for sheet in sheets}
     at_home = (character for character, world in own.items() if world == form.world)
-    character = form.character or next(at_home, next(iter(own), ""))
-    world = own.get(character, "") if chooses_world else form.world
-    return replace(form, character=character, world=world if world in worlds or not chooses_world else "")
+    speaker = form.speaker or next(at_home, next(iter(own), ""))
+    placed = replace(form, speaker=speaker)
+    world = own.get(placed.character, "") if chooses_world else form.world
+    return replace(placed, world=world if world in worlds or not chooses_world else "")
 
 
 def create_talk_router(pages: TalkPages, renderer: Renderer) -> APIRouter:

@@ -87,6 +87,8 @@ class PlayedModel:
     world: str | None = None
     as_of: datetime | None = None
     as_of_text: str = ""
+    own_draft: bool = False
+    """Whether the caller's draft of the character speaks, not what is published."""
 
     @property
     def name(self) -> str:
@@ -186,8 +188,8 @@ class GateReading:
 
 
 class PlayService:
-    """`list_sheets` gives the served characters, `list_drafted` the ids of those of which the caller keeps a draft,
-    which then speaks. `gates` is a panel without judges. Without `policies` the stand-in answers."""
+    """`list_sheets` gives the served characters, `list_drafted` the ids of those of which the caller keeps a draft.
+    `gates` is a panel without judges. Without `policies` the stand-in answers."""
 
     def __init__(
         self,
@@ -195,7 +197,7 @@ class PlayService:
         policies: Mapping[str, PolicyServer],
         worlds: WorldService,
         list_sheets: Callable[[], Sequence[CharacterSheet]],
-        list_drafted: Callable[[], Sequence[str]],
+        list_drafted: Callable[[], Awaitable[Sequence[str]]],
         gates: Panel,
         quotas: QuotaService,
         clock: Clock,
@@ -213,17 +215,22 @@ class PlayService:
         return tuple(self.policies) or (STAND_IN,)
 
     def list_models(self, worlds: Sequence[str]) -> list[str]:
-        return _list_model_names(self._list_characters(), self.policy_names, worlds)
+        return _list_model_names(self._list_served(), self.policy_names, worlds)
 
     def read_model(self, name: str, fields: PlayFields) -> PlayedModel:
-        return read_model(name, fields, self.policy_names, self._list_characters())
+        return read_model(name, fields, self.policy_names, self._list_served())
 
-    def _list_characters(self) -> list[str]:
-        return [*dict.fromkeys([*(sheet.id for sheet in self.list_sheets()), *self.list_drafted()])]
+    async def read_own_model(self, name: str, fields: PlayFields) -> PlayedModel:
+        """As `read_model`, of a character of which the caller keeps a draft, which then speaks."""
+        return replace(read_model(name, fields, self.policy_names, await self.list_drafted()), own_draft=True)
+
+    def _list_served(self) -> list[str]:
+        return [sheet.id for sheet in self.list_sheets()]
 
     async def prepare(self, played: PlayedModel, moment: Moment) -> PreparedTurn:
         """NotFound without the world, InvalidRequest for what the moment lacks, RetrieverFailed."""
-        return PreparedTurn(played, moment, await self._worlds.place_moment(played.world, moment))
+        placed = await self._worlds.place_moment(played.world, moment, own_draft=played.own_draft)
+        return PreparedTurn(played, moment, placed)
 
     async def check(self, turn: PreparedTurn, reply: PolicyAnswer) -> GateReading:
         """What the gates of training notice. A reply is not lost where they break."""
@@ -351,9 +358,11 @@ class PlayTurns:
 
     async def add(self, turn: PreparedTurn, player: str, replies: Sequence[PlayReply]) -> str:
         """Adds alternates to the turn; durable on return. The same conversation of the same player is one turn.
-        Conflict for what the stand-in said: nothing can be made of what is not there."""
+        Conflict for what the stand-in or a draft said: nothing can be made of what is not there."""
         if any(reply.policy == STAND_IN for reply in replies):
             raise Conflict("turns of the stand-in are not stored")
+        if turn.played.own_draft:
+            raise Conflict("turns with a draft are not stored: publish it first")
         moment = turn.moment.model_dump(mode="json", exclude_defaults=True)
         identity = digest([player, turn.played.world, moment])
         made = PlayTurn(

@@ -6,9 +6,10 @@ a mark, and a conversation with that mark is made into nothing either.
 """
 
 import asyncio
+import math
 import re
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -118,6 +119,7 @@ LOCAL_SERVERS: Final[Sequence[tuple[str, int]]] = (
 )
 """Programs, and the ports of loopback on which they listen unless told otherwise."""
 _LOOK_SECONDS: Final = 0.3
+_REMEMBERED_SECONDS: Final = 10.0
 _MOST_BYTES: Final = 256 * 1024
 """Of a list of models."""
 _MOST_NAMED: Final = 20
@@ -150,10 +152,29 @@ def _write_block(name: str, base_url: str, model: str) -> str:
     return dump_yaml({"policies": {name: {"base_url": base_url, "model": model}}})
 
 
-async def find_local_servers(servers: Sequence[tuple[str, int]], own_ports: Collection[int]) -> tuple[FoundServer, ...]:
-    """Those that list models at once. `own_ports` are this service's, and are left alone."""
-    asked = [_look(program, port) for program, port in servers if port not in own_ports]
-    return tuple(found for found in await asyncio.gather(*asked) if found is not None)
+class LocalServers:
+    """Those that list models at once. `own_ports` are this service's, and are left alone. What was found is remembered
+    for some seconds, however often a page is opened."""
+
+    def __init__(
+        self,
+        servers: Sequence[tuple[str, int]],
+        own_ports: Collection[int],
+        read_seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._asked = [(program, port) for program, port in servers if port not in own_ports]
+        self._read_seconds = read_seconds
+        self._found: tuple[FoundServer, ...] = ()
+        self._looked_at = -math.inf
+        self._looking = asyncio.Lock()
+
+    async def find(self) -> tuple[FoundServer, ...]:
+        async with self._looking:
+            if self._read_seconds() - self._looked_at >= _REMEMBERED_SECONDS:
+                looks = await asyncio.gather(*(_look(program, port) for program, port in self._asked))
+                self._found = tuple(found for found in looks if found is not None)
+                self._looked_at = self._read_seconds()
+            return self._found
 
 
 async def _look(program: str, port: int) -> FoundServer | None:

@@ -280,20 +280,20 @@ class WorldService:
             messages=placed.task.messages, passages=context.passages, as_of=context.as_of, failure=context.failure
         )
 
-    async def place_moment(self, world: str | None, moment: Moment) -> PlacedMoment:
-        """The task of this moment; without a world nothing is retrieved. Raises as `build_context`."""
-        made = await self._read_moment(world, moment)
+    async def place_moment(self, world: str | None, moment: Moment, *, own_draft: bool = False) -> PlacedMoment:
+        """The task of this moment; without a world nothing is retrieved. `own_draft`: with the caller's draft of the
+        character, not with what is published. Raises as `build_context`."""
+        made = await self._build_own(world, moment) if own_draft else self._build_draft(world, moment)
         try:
-            return PlacedMoment(made, await self._drafting.place_context(made, "moment"))
+            return PlacedMoment(made, await self._drafting.place_context(made, "moment", in_turn=own_draft))
         except InvalidRequest as error:
             if error.field != "moment.world" or world is None:
                 raise
             raise await _build_unusable_world_error(world, self._events) from error
 
-    async def _read_moment(self, world: str | None, moment: Moment) -> Drafted:
-        """With the character as the caller is writing it."""
+    async def _build_own(self, world: str | None, moment: Moment) -> Drafted:
         with _name_fields():
-            return await self._drafting.build_for_caller(self._environment, self._describe(world, moment))
+            return await self._drafting.build_own(self._environment, self._describe(world, moment))
 
     def _build_draft(self, world: str | None, moment: Moment) -> Drafted:
         with _name_fields():

@@ -179,6 +179,9 @@ def create_preview_router(environment: type[Environment], previews: PreviewServi
     @needs("author", "closed")
     async def try_out(request: PreviewOptions) -> PreviewResult:
         draft, texts = _read_draft(request), [one.model_dump_json() for one in request.completions]
+        if request.own_draft:
+            # Before the bound: judges read its text.
+            draft = await previews.fill_in(name, draft)
         # Without completions no judge is asked.
         judged = quotas.bound_unknown(name, request.options, [draft.model_dump_json(), *texts]) if texts else None
         async with quotas.hold_judging(judged):

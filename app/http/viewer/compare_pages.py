@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from statistics import fmean
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -23,11 +24,11 @@ from app.domain.scores import Score
 from app.domain.values import Frozen, is_same_model, suggest
 from app.evaluation.comparison import Comparison, TaskChange, compare_with_changes
 from app.evaluation.report import (
-    OFFLINE_MEANING,
     Attempt,
     Evaluation,
     EvaluationSetup,
     Resampler,
+    describe_offline_tasks,
     list_offline_judges,
 )
 from app.http.viewer.group_pages import OFFLINE_JUDGE, write_out
@@ -424,6 +425,8 @@ class ComparedCheckpoints:
     offline_judges: tuple[tuple[str, ...], tuple[str, ...]]
     """Of each side: judges that are only for trying the system."""
     comparison: Comparison | None
+    environments: Mapping[str, float]
+    """The mean difference of the tasks of each."""
     differences: tuple[float, ...]
     pairs: tuple[TaskPair, ...]
     next_skip: int | None
@@ -480,7 +483,10 @@ def create_compare_router(pages: RunPages, renderer: Renderer) -> APIRouter:
             "problems": problems,
             "found": compared,
             "choices": await list_run_names(pages, bounds, MOST_CHOICES),
-            "steps": [await _list_steps(pages, run, bounds) for run in (words.first, words.second or words.first)],
+            "steps": [
+                await _list_steps(pages, run, words.environment, bounds)
+                for run in (words.first, words.second or words.first)
+            ],
             "environments": pages.environments,
             "says": _tell(chosen, compared),
             "skip": skip,
@@ -491,23 +497,31 @@ def create_compare_router(pages: RunPages, renderer: Renderer) -> APIRouter:
     return router
 
 
-async def _list_steps(pages: RunPages, run: str, bounds: KeyBounds) -> list[int]:
-    """Some steps of a run, evenly spread, its first and last among them."""
+async def _list_steps(pages: RunPages, run: str, environment: str, bounds: KeyBounds) -> list[int]:
+    """Some steps of a run, in one environment where that is named, evenly spread, its first and last among them."""
     name = parse_run_name(run.strip())
     if name is None or not bounds.allows_run(name):
         return []
-    where = replace(RollupFilter("step", purpose=None).within(bounds), runs=(name,))
+    where = replace(RollupFilter("step", clean_word(environment), purpose=None).within(bounds), runs=(name,))
     sampled = await pages.views.sample_steps(where, _MOST_STEPS)
     return sorted({rollup.key.step for rollup in sampled if rollup.key.step is not None})
 
 
 async def _choose_steps(pages: RunPages, words: CompareWords, bounds: KeyBounds) -> CompareWords:
-    """A run alone is compared by its first and its last step."""
-    others = (words.second, words.first_steps, words.second_steps, words.first_model, words.second_model)
+    """A run alone is compared by its first and its last step, and some steps of it with the last one that is not
+    them."""
+    others = (words.second, words.second_steps, words.first_model, words.second_model)
     if not words.first.strip() or any(word.strip() for word in others):
         return words
-    steps = await _list_steps(pages, words.first, bounds)
-    return replace(words, first_steps=str(steps[0]), second_steps=str(steps[-1])) if len(steps) > 1 else words
+    steps = await _list_steps(pages, words.first, words.environment, bounds)
+    if len(steps) < 2:
+        return words
+    first = words.first_steps.strip() or str(steps[0])
+    try:
+        is_last = StepRange.parse(first).last >= steps[-1]
+    except ValueError:  # the page says so
+        return words
+    return replace(words, first_steps=first, second_steps=str(steps[0 if is_last else -1]))
 
 
 def _tell(chosen: Sequence[Checkpoint], compared: ComparedCheckpoints | None) -> str:
@@ -519,7 +533,9 @@ def _tell(chosen: Sequence[Checkpoint], compared: ComparedCheckpoints | None) ->
     names = [str(one.steps) if of_one_run and one.steps and not one.model else one.name for one in chosen]
     if compared.scored_by.used is None:
         return f"The judge that was asked for has not scored groups of both {names[0]} and {names[1]}."
-    return tell_comparison((names[0], names[1]), compared.comparison, compared.groups, compared.tasks)
+    return tell_comparison(
+        (names[0], names[1]), compared.comparison, compared.groups, compared.tasks, compared.environments
+    )
 
 
 async def _is_known(pages: RunPages, run: str, bounds: KeyBounds) -> bool:
@@ -571,7 +587,7 @@ async def _compare_checkpoints(pages: RunPages, question: CompareQuestion) -> Co
     chosen = None if scored_by.used == scored_by.own else scored_by.used[0]
     now = pages.clock()
     measured = await asyncio.to_thread(
-        _measure, empty, lambda: _build_evaluations(checkpoints, shared, scores, chosen, now)
+        _measure, empty, shared, lambda: _build_evaluations(checkpoints, shared, scores, chosen, now)
     )
     if measured is None:
         return empty
@@ -582,7 +598,7 @@ async def _compare_checkpoints(pages: RunPages, question: CompareQuestion) -> Co
 
 
 def _measure(
-    empty: ComparedCheckpoints, build: Callable[[], tuple[Evaluation, Evaluation]]
+    empty: ComparedCheckpoints, shared: SharedTasks, build: Callable[[], tuple[Evaluation, Evaluation]]
 ) -> tuple[ComparedCheckpoints, list[TaskChange]] | None:
     """With the figures, and the tasks with the largest differences first. None without a task with a score in both."""
     before, after = build()
@@ -594,20 +610,29 @@ def _measure(
     offline = (list_offline_judges(before), list_offline_judges(after))
     compared = replace(
         empty,
-        notice=f"{empty.notice} {warn_of_offline_judges(*offline)}".strip(),
+        notice=f"{empty.notice} {warn_of_offline_judges(before, after)}".strip(),
         offline_judges=offline,
         comparison=comparison,
+        environments=_average_by_environment(shared, changes),
         differences=tuple(change.after - change.before for change in changes),
     )
     return compared, changes
 
 
-def warn_of_offline_judges(first: Sequence[str], second: Sequence[str]) -> str:
+def _average_by_environment(shared: SharedTasks, changes: Sequence[TaskChange]) -> Mapping[str, float]:
+    moved: dict[str, list[float]] = {}
+    for change in changes:
+        environment = shared.first.by_task[change.task_id][0].environment
+        moved.setdefault(environment, []).append(change.after - change.before)
+    return {name: fmean(moved[name]) for name in sorted(moved)}
+
+
+def warn_of_offline_judges(before: Evaluation, after: Evaluation) -> str:
     """Empty for none."""
-    if not first and not second:
-        return ""
-    sides = "Both sides were" if first and second else "The first side was" if first else "The second side was"
-    return f"{sides} scored by {', '.join(sorted({*first, *second}))}, which {OFFLINE_MEANING}"
+    first, second = describe_offline_tasks(before), describe_offline_tasks(after)
+    if first and second:
+        return describe_offline_tasks(before, after)
+    return f"First: {first}" if first else f"Second: {second}" if second else ""
 
 
 def _choose_judge(shared: SharedTasks, scores: Mapping[str, StoredScores], judge: str, models: _Models) -> ScoredBy:
@@ -625,7 +650,7 @@ def _build_result(
     checkpoints: tuple[Checkpoint, Checkpoint], shared: SharedTasks, scored_by: ScoredBy, groups: tuple[int, int]
 ) -> ComparedCheckpoints:
     notice = ""
-    if scored_by.is_own:
+    if scored_by.is_own and scored_by.own != (OFFLINE_JUDGE,):  # that one has a warning of its own
         judges = ", ".join(scored_by.own)
         notice = (
             f"Scored by {judges}, as when the groups were sent: a model that was trained on a judge may only have "
@@ -642,6 +667,7 @@ def _build_result(
         notice=notice,
         offline_judges=((), ()),
         comparison=None,
+        environments={},
         differences=(),
         pairs=(),
         next_skip=None,

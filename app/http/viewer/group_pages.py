@@ -752,7 +752,7 @@ def _build_values(detail: GroupDetail) -> dict[str, object]:
         "task_label": detail.task.label,
         "asked": _build_asked(detail),
         "statistics": summary,
-        "says": tell_group(scores, summary),
+        "says": tell_group(scores, summary, group.purpose),
         "offline": any(OFFLINE_JUDGE in score.judges for score in scores),
         "chart": build_bar_chart([score.reward for score in scores]),
         "cards": build_cards(group),

@@ -13,7 +13,6 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from difflib import SequenceMatcher
 from functools import partial
-from importlib.metadata import metadata
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar, get_args
 from urllib.parse import parse_qs, urlencode
@@ -135,7 +134,8 @@ def _sort_menu(entries: Sequence[MenuEntry]) -> tuple[tuple[MenuSection, tuple[M
 # Answers.
 
 _BY_ACCEPT: Final = {"Vary": "Accept"}
-_PACKAGE: Final = "atropos-environments"
+DOCS: Final = "https://github.com/atropos-environments/atropos-environments/tree/main/docs"
+"""Where the pages of documentation are. An installation may be older than this line, so its metadata are not asked."""
 
 
 class Renderer:
@@ -154,7 +154,7 @@ class Renderer:
             as_sent=escape, spelled_out=escape_invisible, age=lambda time: format_age(time, clock())
         )
         self._environment.globals.update(
-            query=_build_query, link=build_link, menu=_sort_menu((*_MENU, *menu)), docs_at=find_docs()
+            query=_build_query, link=build_link, menu=_sort_menu((*_MENU, *menu)), docs_at=DOCS
         )
         self._assets = f"/view/assets/{assets_version}"
 
@@ -199,12 +199,6 @@ class Renderer:
             raise NotFound(f"there is no {kind} {escape_invisible(wanted[:100])}{near}")
         values = {"kind": kind, "wanted": wanted[:100], "near": near, "path": path, "all": way}
         return self.render_page(request, "missing.html", values, status=404)
-
-
-def find_docs() -> str:
-    """Where the package says that its documentation is."""
-    named = (str(each).partition(", ") for each in metadata(_PACKAGE).get_all("Project-URL") or ())
-    return next(url for name, _, url in named if name == "Documentation")
 
 
 def wants_json(request: Request) -> bool:

@@ -22,7 +22,7 @@ from app.domain.budgets import BudgetForecast
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter
 from app.domain.rollups import GroupSpread, MeasureMap, Rollup, RollupFilter, RollupKey, Series, add_up_rollups
-from app.domain.runs import Alarm, Run, RunProgress, tell_progress
+from app.domain.runs import Alarm, Run, RunProgress
 from app.domain.values import Frozen, Name, Proportion, compute_t_95, utc_now
 from app.http.viewer.rendering import FilterRoute, Renderer, RunMark, ViewerParts, Word, clean_word, pick_choice
 from app.http.viewer.sentences import (
@@ -31,6 +31,8 @@ from app.http.viewer.sentences import (
     TrendPoint,
     average_steps,
     draw_sparkline,
+    find_lasting,
+    join_words,
     list_attention,
     tell_run,
     tell_runs,
@@ -269,9 +271,7 @@ async def _load_row(pages: RunPages, name: str, bounds: KeyBounds) -> tuple[RunR
 async def _load_progress(pages: RunPages, report: RunReport, bounds: KeyBounds) -> RunProgress:
     where = GroupFilter(run=report.run.name, limit=_ARRIVALS).within(bounds)
     arrivals: list[datetime] = [group.created_at for group in (await pages.views.find_outlines(where)).outlines]
-    outstanding = sum(each.outstanding for each in report.activity)
-    held, finished = pages.runs.find_hold(report.run), report.run.health.finished
-    return tell_progress(arrivals, outstanding, held, pages.clock(), finished=finished)
+    return pages.runs.tell_progress(report, arrivals)
 
 
 async def _load_totals(pages: RunPages, run: str, bounds: KeyBounds) -> tuple[RunTotals, ...]:
@@ -354,7 +354,7 @@ _RULES: Final = (
     CurveRule("length", "Length in characters", "mean", "length", form=_COUNT_FORM),
     CurveRule("lag", "Lag in steps", "mean", "lag", form=_COUNT_FORM),
     CurveRule("judge_usd", "Judging cost of a group", "mean", "judge_usd", form=_DOLLAR_FORM),
-    CurveRule("judge_calls", "Judge calls of a group", "mean", "judge_calls", form=_COUNT_FORM),
+    CurveRule("judge_calls", "Calls to judge models of a group", "mean", "judge_calls", form=_COUNT_FORM),
     CurveRule("readings", "Readings of a group", "mean", "readings", "", _COUNT_FORM, folded=True),
     CurveRule("spread", "Standard deviation within a group", "mean", "spread", folded=True),
     CurveRule("capped", "Capped by a defect", "share", "capped", "scored", _SHARE_FORM, folded=True),
@@ -701,17 +701,30 @@ _TREND_RULES: Final = tuple(rule for name in ("absolute", "reward") for rule in 
 
 
 def tell_learning(rollups: Sequence[Rollup], environment: str | None) -> str:
-    """By the absolute reward, which does not depend on the group, or by the reward where there is none."""
+    """By the absolute reward, which does not depend on the group, or by the reward where there is none. `rollups` are
+    of all environments of the run."""
+    present = sorted({one.key.environment for one in rollups})
+    if environment is not None and present and environment not in present:
+        known = join_words([escape_invisible(name) for name in present])
+        return f"this run has no environment {escape_invisible(environment)}, only {known}"
     steps = list(_bin_steps([one for one in rollups if environment in {None, one.key.environment}]))
-    where = "" if environment is None else f" in {escape_invisible(environment)}"
-    for rule in _TREND_RULES:
-        points = [
-            TrendPoint(one.step, one.last, one.value, None if one.high is None else one.high - one.value, one.count)
-            for one in _measure(rule, steps)
-        ]
-        if points:
-            return tell_trend(points, rule.title.lower() + where)
-    return tell_trend(())
+    rule = next((rule for rule in _TREND_RULES if any(some.rollup.count(rule.measure) for some in steps)), None)
+    return tell_trend(()) if rule is None else _tell_trend(rule, steps, environment)
+
+
+def _tell_trend(rule: CurveRule, steps: _Steps, environment: str | None) -> str:
+    lasting = find_lasting([some.each for some in steps], rule.measure)
+    if not lasting:
+        return "no verdict: the first and the last steps have different environments"
+    present = {one.key.environment for one in chain.from_iterable(some.each for some in steps)}
+    kept = [replace(some, each=[one for one in some.each if one.key.environment in lasting]) for some in steps]
+    points = [
+        TrendPoint(one.step, one.last, one.value, None if one.high is None else one.high - one.value, one.count)
+        for one in _measure(rule, [some for some in kept if some.each])
+    ]
+    is_part = environment is not None or lasting < present
+    where = f" in {join_words([escape_invisible(name) for name in sorted(lasting)])}" if is_part else ""
+    return tell_trend(points, rule.title.lower() + where)
 
 
 async def _build_curves(

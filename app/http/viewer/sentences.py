@@ -8,17 +8,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from app.domain.budgets import BudgetForecast
 from app.domain.rollups import Rollup, add_up_rollups
-from app.domain.runs import Alarm, RunProgress, RunState, SeriesName
+from app.domain.runs import Alarm, Purpose, RunProgress, RunState, SeriesName
 from app.domain.scores import REASON_WORDS, Score, ScoreSummary, explain_score
-from app.domain.values import Estimated
-from app.evaluation.comparison import Comparison
+from app.evaluation.comparison import FEWEST_TASKS, Comparison, Difference
 from app.service.gateway import JudgeEntry
 from app.toolkit.charts import Scale, format_points
-from app.toolkit.texts import escape_invisible, format_signed
+from app.toolkit.texts import escape_invisible, format_p_value, format_signed
 
 _LONGEST: Final = 220
 """Characters of a sentence that a judge or verifier wrote."""
@@ -32,7 +32,7 @@ def count_words(number: int, noun: str, nouns: str = "") -> str:
     return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
 
 
-def _join(names: Sequence[str]) -> str:
+def join_words(names: Sequence[str]) -> str:
     return " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else "".join(names)
 
 
@@ -45,7 +45,7 @@ def end_sentence(sentence: str) -> str:
 # A group: its replies, and why each earned what it did.
 
 
-def tell_group(scores: Sequence[Score], summary: ScoreSummary) -> str:
+def tell_group(scores: Sequence[Score], summary: ScoreSummary, purpose: Purpose = "train") -> str:
     replies = count_words(len(scores), "reply", "replies")
     if summary.outcome == "pending":
         return f"Judges have not scored all of the {replies} yet." if len(scores) > 1 else "Not scored yet."
@@ -59,8 +59,9 @@ def tell_group(scores: Sequence[Score], summary: ScoreSummary) -> str:
     if len(rewards) == 1:
         return f"One reply with a score: {best:.2f}.{missing}"
     if best == worst:
-        return f"All {len(rewards)} rewards are {best:.2f}, so a trainer learns nothing from them.{missing}"
-    little = ": too close together to learn much" if summary.low_signal else ""
+        nothing = ", so a trainer learns nothing from them" if purpose == "train" else ""
+        return f"All {len(rewards)} rewards are {best:.2f}{nothing}.{missing}"
+    little = ": too close together to learn much" if summary.low_signal and purpose == "train" else ""
     return f"The best of {replies} earned {best:.2f}, the worst {worst:.2f}{little}.{missing}"
 
 
@@ -88,7 +89,7 @@ def tell_reply(score: Score, *, is_offline: bool) -> ReplyReason:
 
 def _name_largest(moved: Iterable[tuple[float, str]], most: int = 2) -> str:
     names = [name for _, name in sorted(moved, key=lambda each: -each[0])[:most]]
-    return _join([escape_invisible(name).replace("_", " ") for name in names])
+    return join_words([escape_invisible(name) for name in names])
 
 
 def _cut_sentence(text: str) -> str:
@@ -119,13 +120,35 @@ class TrendPoint:
     count: int
 
 
+def _count_end(steps: int) -> int:
+    """A fifth: how many steps the beginning of a curve has, and its end."""
+    return max(1, steps // 5)
+
+
+def find_lasting(steps: Sequence[Sequence[Rollup]], measure: str) -> frozenset[str]:
+    """The environments with a value at the beginning of a curve and at its end. Means of the others say which tasks the
+    steps had, not what the policy learnt. `steps` are in order."""
+    kept = [[one for one in each if one.count(measure)] for each in steps]
+    while kept := [each for each in kept if each]:
+        some = _count_end(len(kept))
+        first, last = (
+            {one.key.environment for one in chain.from_iterable(part)} for part in (kept[:some], kept[-some:])
+        )
+        lasting = first & last
+        if all(one.key.environment in lasting for one in chain.from_iterable(kept)):
+            return frozenset(lasting)
+        # Steps without one of these go too, and then others are at the ends.
+        kept = [[one for one in each if one.key.environment in lasting] for each in kept]
+    return frozenset()
+
+
 def tell_trend(points: Sequence[TrendPoint], measure: str = "reward") -> str:
     """Whether the last fifth of a curve is above the first one by more than chance."""
     if not points:
         return "no group with a policy step yet"
     if len(points) == 1:
         return f"one step so far, {measure} {points[0].value:.2f}"
-    some = max(1, len(points) // 5)
+    some = _count_end(len(points))
     (before, error), (after, other) = _average(points[:some]), _average(points[-some:])
     figures = f"{measure} {before:.2f} to {after:.2f} from step {points[0].first:,} to {points[-1].last:,}"
     if error is None or other is None:
@@ -242,18 +265,27 @@ _CHANGES: Final[Mapping[SeriesName, Callable[[float], str]]] = {
 # Two checkpoints.
 
 
-def tell_comparison(names: tuple[str, str], comparison: Comparison | None, groups: tuple[int, int], tasks: int) -> str:
-    """Which is better, by how much, and by which criteria. `groups` are those of each on the `tasks` of both, or all
-    that were found where no task is shared."""
+def tell_comparison(
+    names: tuple[str, str],
+    comparison: Comparison | None,
+    groups: tuple[int, int],
+    tasks: int,
+    environments: Mapping[str, float],
+) -> str:
+    """Which is better, by how much, and in which criteria: in which environments where there are several, since their
+    criteria mean different things. `environments` are their mean differences. `groups` are those of each on the `tasks`
+    of both, or all that were found where no task is shared."""
     first, second = map(escape_invisible, names)
     if comparison is None:
         return _begin_with_name(_tell_nothing_shared((first, second), groups, tasks))
-    change = comparison.overall.difference
-    figures = f"{_tell_difference(change)} on {count_words(comparison.tasks, 'task')}"
+    figures = f"{_tell_difference(comparison.overall)} on {count_words(comparison.tasks, 'task')}"
     if comparison.verdict not in {"better", "worse"}:
-        return f"Which of {first} and {second} is better is not decided: {figures}."
+        why = "too few tasks, " if comparison.tasks < FEWEST_TASKS else ""
+        return f"Which of {first} and {second} is better is not decided: {why}{figures}."
     is_better = comparison.verdict == "better"
-    moved = [(row.difference.value or 0.0, row.name) for row in comparison.criteria]
+    moved = [(value, name) for name, value in environments.items()]
+    if len(environments) < 2:
+        moved = [(row.difference.value or 0.0, row.name.replace("_", " ")) for row in comparison.criteria]
     moved = moved if is_better else [(-value, name) for value, name in moved]
     most = _name_largest(each for each in moved if each[0] > _NOTICEABLE)
     return _begin_with_name(
@@ -261,19 +293,22 @@ def tell_comparison(names: tuple[str, str], comparison: Comparison | None, group
     )
 
 
-def _tell_difference(change: Estimated) -> str:
+def _tell_difference(overall: Difference) -> str:
+    """With its p, since an interval may leave 0 out where p is too large for a verdict."""
+    change = overall.difference
     value, low, high = (format_signed(end or 0.0) for end in (change.value, change.low, change.high))
-    return f"{value} (95 % {low} to {high})"
+    is_measured = change.tasks >= FEWEST_TASKS
+    return f"{value} (95 % {low} to {high}, p {format_p_value(overall.p)})" if is_measured else value
 
 
 def _tell_nothing_shared(names: tuple[str, str], groups: tuple[int, int], tasks: int) -> str:
-    both = _join(names)
+    both = join_words(names)
     empty = [name for name, count in zip(names, groups, strict=True) if not count]
     if empty:
-        return f"{_join(empty)} {'has' if len(empty) == 1 else 'have'} no group with a score."
+        return f"{join_words(empty)} {'has' if len(empty) == 1 else 'have'} no group with a score."
     if tasks:
         return f"{both} share no task with a score in both."
-    counts = f"{groups[0]:,} scored groups each"
+    counts = f"{count_words(groups[0], 'scored group')} each"
     if groups[0] != groups[1]:
         counts = f"{groups[0]:,} and {groups[1]:,} scored groups"
     return f"{both} share no task ({counts})."
@@ -298,7 +333,7 @@ def tell_judges(judges: Sequence[JudgeEntry], offline: str) -> str:
         return "Whether judges answer and what they cost is not shown to this key."
     if [judge.name for judge in judges] == [offline]:
         return "Only the offline judge scores: it counts words, so train on none of its rewards."
-    answering = f"Not answering: {_join(silent[:_NAMED])}" if silent else "All judges answer"
+    answering = f"Not answering: {join_words(silent[:_NAMED])}" if silent else "All judges answer"
     return f"{answering}; today they have cost ${spent:,.2f}."
 
 
@@ -314,13 +349,15 @@ class StepMean:
 
 
 def average_steps(rollups: Sequence[Rollup]) -> tuple[StepMean, ...]:
-    """Absolute rewards by step, or rewards where there are none."""
+    """Absolute rewards by step, or rewards where there are none; of the environments that last."""
     measure = "absolute" if any(rollup.mean("absolute") is not None for rollup in rollups) else "reward"
     parts: dict[int, list[Rollup]] = {}
     for rollup in rollups:
         if rollup.key.step is not None:
             parts.setdefault(rollup.key.step, []).append(rollup)
-    means = ((step, add_up_rollups(parts[step]).mean(measure)) for step in sorted(parts))
+    lasting = find_lasting([parts[step] for step in sorted(parts)], measure)
+    kept = {step: [one for one in parts[step] if one.key.environment in lasting] for step in sorted(parts)}
+    means = ((step, add_up_rollups(some).mean(measure)) for step, some in kept.items() if some)
     return tuple(StepMean(step, value) for step, value in means if value is not None)
 
 

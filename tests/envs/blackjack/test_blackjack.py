@@ -52,15 +52,7 @@ def test_a_card_is_told_and_a_bust_ends_the_hand() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("cards", "move"),
-    [
-        *(("K♠ 2♥ 4♦", "stand"), ("K♠ 2♥ 3♦", "hit"), ("K♠ 3♥ 2♦", "stand"), ("K♠ 6♥ 7♦", "hit")),
-        *(("K♠ 7♥ A♦", "stand"), ("A♠ 6♥ 6♦", "hit"), ("A♠ 7♥ 8♦", "stand"), ("A♠ 7♥ 9♦", "hit")),
-        ("A♠ 7♥ A♦", "stand"),
-        ("A♠ 8♥ K♦", "stand"),
-    ],
-)
+@pytest.mark.parametrize(("cards", "move"), read_table(__file__, "basic_strategy.yaml", list[tuple[str, str]]))
 def test_what_basic_strategy_would_do(cards: str, move: str) -> None:
     score = played(task(f"{cards} 7♣ 2♠"), move)
     assert [(one.name, one.value) for one in score.criteria][1] == ("strategy", 1.0)

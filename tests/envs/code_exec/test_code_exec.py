@@ -23,6 +23,7 @@ from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, LevelParams
 from app.toolkit.seeded import is_held_out
+from tests.support.tables import read_table
 
 ENV = CodeExec()
 MADE = CodeExercise(family="keep_every", chosen={"step": 4, "first": 2, "order": "kept"}, seed=7)
@@ -135,18 +136,7 @@ def test_what_raises_and_what_is_no_json_is_wrong() -> None:
     assert found == [score(0.0, (COUNT - 3) / COUNT, said)]
 
 
-@pytest.mark.parametrize(
-    ("ending", "said"),
-    [
-        ("no_function", "it defines no such function, or cannot be read"),
-        ("seconds", "it takes longer than 10 seconds"),
-        ("idle_seconds", "it sleeps or waits for longer than 1 s"),
-        ("cpu_seconds", "it takes more than 2 seconds of processor time"),
-        ("memory_mb", "it takes more than 128 MB of memory"),
-        ("output_bytes", "it returns more than 256 kB"),
-        ("died", "its process ended before the tests did"),
-    ],
-)
+@pytest.mark.parametrize(("ending", "said"), read_table(__file__, "limits.yaml", list[tuple[Ending, str]]))
 def test_limits_are_the_program_s_fault(ending: Ending, said: str) -> None:
     found = scored(Scripted(returning(*RIGHT[:5], ending=ending)), reply())
     assert found == [score(0.0, 5 / COUNT, said)]

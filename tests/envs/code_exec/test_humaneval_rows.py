@@ -67,15 +67,7 @@ def test_a_right_body_that_does_not_run_gives_no_score() -> None:
     assert asyncio.run(score_programs(row, ["def quarter(number): return number / 4"])) == [None]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        ("candidate(number) ==", "abs(candidate(number)) =="),
-        ("assert candidate(number)", "assert candidate(number) or candidate(0)"),
-        ("number = randint(0, 99)", "number = candidate(1)"),
-        ("== half(half(number))", "<= half(half(number))"),
-    ],
-)
+@pytest.mark.parametrize("change", read_table(__file__, "humaneval_checks.yaml", list[tuple[str, str]]))
 def test_a_check_that_asks_for_something_else_is_left_out(change: tuple[str, str]) -> None:
     with left_out("its check computes what is right"):
         HumanEvalRow.model_validate({**ROW.model_dump(), "test": LOOP.replace(*change)})

@@ -30,15 +30,7 @@ def test_an_expression_is_read_and_worked_out(answer: str, expected: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("params", "numbers"),
-    [
-        (CountdownParams(numbers=3), {3}),
-        (CountdownParams(numbers=6), {6}),
-        (CountdownParams(level="easy"), {3}),
-        (CountdownParams(level="medium"), {4}),
-        (CountdownParams(level="hard"), {5, 6}),
-        (CountdownParams(), {3, 4, 5, 6}),
-    ],
+    ("params", "numbers"), read_table(__file__, "levels.yaml", list[tuple[CountdownParams, set[int]]])
 )
 def test_harder_puzzles_have_more_numbers(params: CountdownParams, numbers: set[int]) -> None:
     tasks = [Countdown().task("train", index, params) for index in range(30)]

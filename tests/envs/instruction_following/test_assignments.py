@@ -10,6 +10,7 @@ from app.envs.instruction_following.counted_kinds import WordsAtLeast, WordsAtMo
 from app.envs.instruction_following.instructions import draw_request, is_conflict, parse_text
 from app.envs.instruction_following.texts import find_prose_fault
 from app.toolkit.seeded import SeededRandom
+from tests.support.tables import read_table
 from tests.support.tiers import examples
 
 DRAWN, PROVED = examples(3_000, fewest=600), examples(400, fewest=60)
@@ -23,17 +24,7 @@ def drawn() -> list[Assignment]:
     ]
 
 
-@pytest.mark.parametrize(
-    "pair",
-    [
-        *("words_at_least words_at_most", "words_exactly words_at_least", "lower_case upper_case"),
-        *("starts_with first_word", "title quoted", "paragraphs lines", "paragraphs bullets"),
-        *("sections numbered_list", "sentences_exactly acrostic", "sentences_exactly title", "acrostic ends_with"),
-        *("rising_sentences words_exactly", "json_only title", "json_only upper_case", "json_only paragraphs"),
-        *("number_words digits", "no_commas repeated_request", "no_letter repeated_request"),
-        *("included_words word_times", "numbered_list number_words", "no_commas no_commas"),
-    ],
-)
+@pytest.mark.parametrize("pair", read_table(__file__, "contradictions.yaml", list[str]))
 def test_what_contradicts_itself_is_never_asked(pair: str) -> None:
     one, other = (KINDS[kind] for kind in pair.split())
     assert (is_conflict(one, other), is_conflict(other, one)) == (True, True)

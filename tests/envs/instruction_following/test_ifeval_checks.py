@@ -57,16 +57,7 @@ def test_languages_are_told_by_script_and_words() -> None:
     assert (odd, detect_text_language("12 !"), detect_text_language("xqz vbk")) == ([], None, "")
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        *(("", 0), ("...", 0), ("One", 1), ("One. Two", 2)),
-        ('He said "no." Then he left.', 2),
-        ("Dr. J. Lee came at 9.30 p.m. and left.", 1),
-        ("Wait... what? Yes!", 2),
-        ("今天很好。明天也好。", 2),
-    ],
-)
+@pytest.mark.parametrize(("text", "count"), read_table(__file__, "sentences.yaml", list[tuple[str, int]]))
 def test_sentences_as_published_are_counted_without_a_download(text: str, count: int) -> None:
     assert count_sentences(text) == count
 

@@ -17,6 +17,7 @@ from app.envs.instruction_following.layout_kinds import LastWord
 from app.envs.instruction_following.texts import FUNCTION_WORDS
 from app.toolkit.seeded import SeededRandom
 from tests.envs.replies import pose, score_texts
+from tests.support.tables import read_table
 from tests.support.tiers import examples
 
 ENVIRONMENT = InstructionFollowing()
@@ -139,12 +140,7 @@ def test_invented_words_are_not_paid() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "numbers", "hard"),
-    [
-        ({"level": "easy"}, {1, 2}, {0}),
-        ({"level": "medium"}, {2, 3}, {0, 1}),
-        ({"level": "hard"}, {3, 4, 5}, {1, 2}),
-        ({"level": "easy", "instructions": 4}, {4}, {0}),
-    ],
+    read_table(__file__, "levels.yaml", list[tuple[dict[str, JsonValue], set[int], set[int]]]),
 )
 def test_harder_tasks_have_more_and_harder_instructions_unless_a_number_is_asked_for(
     asked: dict[str, JsonValue], numbers: set[int], hard: set[int]

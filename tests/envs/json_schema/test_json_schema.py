@@ -16,24 +16,7 @@ from tests.support.tables import read_table
 
 JSON_SCHEMA = JsonSchema()
 KINDS: tuple[Kind, ...] = get_args(Kind)
-EXERCISE = JsonExercise(
-    kind="fill",
-    text="",
-    form={
-        "type": "object",
-        "properties": {
-            "guest": {"type": "string"},
-            "rooms": {"type": "integer"},
-            "paid": {"type": "number"},
-            "pets": {"type": "boolean"},
-            "extras": {"type": "array", "items": {"type": "string"}},
-            "remark": {"type": ["string", "null"]},
-        },
-        "required": ["guest"],
-        "additionalProperties": False,
-    },
-    value={"guest": "Mia Berg", "rooms": 2, "paid": 12.5, "pets": True, "extras": ["cot", "sauna"]},
-)
+EXERCISE = read_table(__file__, "exercise.yaml", JsonExercise)
 RIGHT = '{"guest": "Mia Berg", "rooms": 2, "paid": 12.5, "pets": true, "extras": ["cot", "sauna"]}'
 NO_ANSWER = "no answer was committed"
 

@@ -49,14 +49,7 @@ def test_a_game_is_over_when_the_code_is_found_or_no_guess_is_left() -> None:
 
 
 @pytest.mark.parametrize(
-    ("guesses", "reward", "rationale"),
-    [
-        (("ABBC",), 1.0, "found (guesses used: 1 of 4)"),
-        (("AAAA", "abbc"), 0.75, "found (guesses used: 2 of 4)"),
-        (("AAAA", "nothing", "AABB", "ABBC"), 0.25, "found (guesses used: 4 of 4)"),
-        (("AAAA", "AAAA", "AAAA", "AAAA"), 0.0, "not found (guesses used: 4 of 4)"),
-        (("AAAA",), 0.0, "not found (guesses used: 1 of 4)"),
-    ],
+    ("guesses", "reward", "rationale"), read_table(__file__, "games.yaml", list[tuple[tuple[str, ...], float, str]])
 )
 def test_the_sooner_the_better(guesses: tuple[str, ...], reward: float, rationale: str) -> None:
     score = scored(*played(*guesses))

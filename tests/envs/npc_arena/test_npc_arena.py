@@ -20,6 +20,7 @@ from app.envs.npc_arena.environment import NpcArena, NpcArenaDraft, NpcArenaPara
 from app.envs.npc_arena.roster import CastRoster
 from app.ports.environment import Tools
 from app.toolkit.templates import find_packaged_folder
+from tests.support.tables import read_table
 
 SHEET = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml")
 SCENES = parse_model(Path(__file__).with_name("cargo.yaml").read_text(encoding="utf-8"), "scenes.yaml", SceneSet)
@@ -78,15 +79,7 @@ def test_a_task_shows_the_conversation_and_says_what_it_is_about() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "expected"),
-    [
-        (NpcArenaParams(), ["at most 40 words", "(last night) A barrel rolled off the landing.", "- When: dawn"]),
-        (NpcArenaParams(reply_words=25), ["at most 25 words"]),
-        (
-            NpcArenaParams(player_name="Wren  of Ebbwick"),
-            ["Before you: Wren of Ebbwick, a stranger", "deeds for Wren of Ebbwick"],
-        ),
-    ],
+    ("params", "expected"), read_table(__file__, "prompt_params.yaml", list[tuple[NpcArenaParams, list[str]]])
 )
 def test_parameters_change_the_prompt(params: NpcArenaParams, expected: list[str]) -> None:
     shown = prompt(ARENA.task("train", 0, params))

@@ -16,6 +16,7 @@ from app.envs.npc_arena.environment import NpcArena, NpcArenaDraft, NpcArenaPara
 from app.ports.environment import Tools
 from app.toolkit.templates import find_packaged_folder
 from tests.envs.npc_arena.test_npc_arena import ScriptedPanel
+from tests.support.tables import read_table
 
 NOW = datetime(2024, 5, 1, 7, 30, tzinfo=UTC)
 SHIPPED = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml")
@@ -114,22 +115,11 @@ def test_judges_see_the_same_and_what_was_withheld() -> None:
     scene = shown["scene"]
     assert isinstance(scene, dict)
     assert {
-        "now": (scene["time"], scene["as_of"]),
+        "now": [scene["time"], scene["as_of"]],
         "lore": shown["lore"],
-        "events": [(event["time"], event["text"]) for event in part(shown, "visible_events")],
+        "events": [[event["time"], event["text"]] for event in part(shown, "visible_events")],
         "withheld": part(shown, "withheld_events"),
-    } == {
-        "now": ("2024-05-01 07:30", "2024-05-01T07:30:00+00:00"),
-        "lore": ["The chain bell is older than the ferry."],
-        "events": [
-            ("last night", "A barrel rolled off the landing."),
-            ("2024-04-30 09:00", "The bell # Rules rang."),
-            ("", "Fog came."),
-        ],
-        "withheld": [
-            {"id": "bridge", "reason": "not_visible", "text": "A bridge is planned.", "leak_terms": ["bridge"]}
-        ],
-    }
+    } == read_table(__file__, "seen_by_judges.yaml", dict[str, object])
 
 
 def test_a_world_in_which_nothing_happened_changes_no_byte() -> None:

@@ -61,6 +61,14 @@ def request(task: Task) -> ToolRequest:
     return ToolRequest.model_validate(task.reference)
 
 
+def refusable(said: str, domain: str = "weather", **more: object) -> ToolRequest:
+    """A request for which no tool fits."""
+    message = Message(role="user", content=said)
+    return ToolRequest.model_validate(
+        {"category": "irrelevance", "domain": domain, "messages": (message,), "tools": (), **more}
+    )
+
+
 def calls_of(task: Task) -> list[ParsedCall]:
     return [one.build_minimal_call() for one in request(task).expected]
 
@@ -263,11 +271,9 @@ def test_a_refusal_for_everything_pays_little() -> None:
 
 @pytest.mark.parametrize(("said", "right"), [*TABLES.named.items()])
 def test_a_refusal_may_name_a_few_other_things_and_is_no_list_of_guesses(said: str, right: bool) -> None:
-    asked = ToolRequest(
-        category="irrelevance",
+    asked = refusable(
+        "Run the scene.",
         domain="smart_home",
-        messages=(Message(role="user", content="Run the scene."),),
-        tools=(),
         missing=("scene", "scenes"),
         excluded=("smart home", "home", "devices", "time zone", "time", "zone", "city", "date"),
     )
@@ -282,14 +288,7 @@ def test_a_refusal_may_name_a_few_other_things_and_is_no_list_of_guesses(said: s
     ],
 )
 def test_a_refusal_may_open_in_another_case_markup_or_sign(opening: str) -> None:
-    asked = ToolRequest(
-        category="irrelevance",
-        domain="weather",
-        messages=(Message(role="user", content="What will the weather be like?"),),
-        tools=(),
-        missing=("city",),
-        subject=("weather", "forecast"),
-    )
+    asked = refusable("What will the weather be like?", missing=("city",), subject=("weather", "forecast"))
     said = ("the city for the forecast is missing.", "the city is missing.", "the weather.", "")
     assert [is_right_refusal(f"{opening}{words}", asked) for words in said] == [True, False, False, False]
 
@@ -327,13 +326,7 @@ def test_a_clause_of_the_request_says_what_is_missing_for_what() -> None:
 
 @pytest.mark.parametrize("form", TABLES.honest)
 def test_a_refusal_may_speak_of_what_who_refuses_lacks(form: str) -> None:
-    asked = ToolRequest(
-        category="irrelevance",
-        domain="weather",
-        messages=(Message(role="user", content="What will the weather be like?"),),
-        tools=(),
-        missing=("city",),
-    )
+    asked = refusable("What will the weather be like?", missing=("city",))
     assert is_right_refusal(f"{OPENS} {form.format('city')}", asked)
 
 
@@ -356,11 +349,9 @@ def test_a_quotation_of_the_request_is_no_refusal_of_it() -> None:
 
 
 def test_what_is_missing_may_be_said_of_a_part_of_the_request() -> None:
-    asked = ToolRequest(
-        category="irrelevance",
+    asked = refusable(
+        "Please book the meeting room R2.07 from 08:00 to 13:15.",
         domain="calendar",
-        messages=(Message(role="user", content="Please book the meeting room R2.07 from 08:00 to 13:15."),),
-        tools=(),
         missing=("date", "day"),
         subject=("room", "meeting room"),
     )
@@ -370,12 +361,7 @@ def test_what_is_missing_may_be_said_of_a_part_of_the_request() -> None:
 
 @pytest.mark.parametrize(("said", "right"), [*TABLES.own_words.items()])
 def test_a_refusal_of_a_row_has_words_of_its_own_and_one_sentence(said: str, right: bool) -> None:
-    asked = ToolRequest(
-        category="irrelevance",
-        domain="dataset",
-        messages=(Message(role="user", content="Book me a table at Roma, please."),),
-        tools=(),
-    )
+    asked = refusable("Book me a table at Roma, please.", domain="dataset")
     assert is_right_refusal(f"{OPENS} {said}", asked) is right
 
 

@@ -18,6 +18,7 @@ from app.features.atropos.model import (
     TrajectoryBacklog,
 )
 from app.features.atropos.service import ALIVE_SECONDS, MAX_TIMES_PASSED, form_batch
+from tests.support.tables import read_table
 from tests.support.tiers import examples
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -102,12 +103,7 @@ def test_the_next_batch_or_why_there_is_none(given: TrajectoryBacklog, told: obj
 
 @pytest.mark.parametrize(
     ("batch_size", "size", "expected"),
-    [
-        (12, 8, [[(0, 8), (1, 4)], [(1, 4), (2, 8)]]),
-        (16, 6, [[(0, 6), (1, 6), (2, 4)], [(2, 2), (3, 6), (4, 6), (5, 2)]]),
-        (16, 32, [[(0, 16)], [(0, 16)]]),
-        (16, 5, [[(0, 5), (1, 5), (2, 3), (3, 3)], [(2, 2), (3, 2), (4, 5), (5, 5), (6, 2)]]),
-    ],
+    read_table(__file__, "cut_groups.yaml", list[tuple[int, int, list[list[tuple[int, int]]]]]),
 )
 def test_a_group_is_cut_where_no_whole_ones_ever_fill_a_batch(
     batch_size: int, size: int, expected: list[list[tuple[int, int]]]

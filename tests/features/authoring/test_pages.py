@@ -160,7 +160,7 @@ async def test_a_character_is_begun_in_a_form_talked_to_as_a_draft_and_published
 
     async def ask(character: str) -> httpx.Response:
         draft: JsonValue = {"character": character, "line": "Who are you?"}
-        return await here.client.post("/envs/npc_arena/try", json={"draft": draft})
+        return await here.client.post("/envs/npc_arena/try", json={"draft": draft, "own_draft": True})
 
     empty = await here.client.get("/view/author")
     replies = [
@@ -174,13 +174,15 @@ async def test_a_character_is_begun_in_a_form_talked_to_as_a_draft_and_published
     character = form.split("/")[3]
     page = await here.client.get(f"{form}?done=draft")
     tried, published = await ask(character), await here.client.get("/characters")
-    said = {"character": character, "policy": "stand-in", "line": "Are you lonely?"}
+    said = {"character": f"draft:{character}", "policy": "stand-in", "line": "Are you lonely?"}
     talked = await here.client.post("/view/talk/say", data=said, headers={"Sec-Fetch-Site": "same-origin"})
     assert [word in Outline(talked.text).words() for word in (f"{character} (your draft)", "I've a lamp.")] == [
         True
     ] * 2
     replies.append(await post(form, "save", stamp=read_stamp(page), who=f"Tends the light. {EVIL}"))
-    replies.append(await post(form, "save", stamp=read_stamp(page), who="Lost."))
+    replies += [
+        await post(form, doing, stamp=read_stamp(page), who="Lost.") for doing in ("save", "publish", "discard")
+    ]
     kept = await here.client.get(f"{form}?format=json")
     drafts = (await here.client.get("/view/author?format=json")).json()["drafts"]
     gallery = (await here.client.get("/view/characters?format=json")).json()["drafts"]
@@ -202,7 +204,7 @@ async def test_a_character_is_begun_in_a_form_talked_to_as_a_draft_and_published
     assert ["Go back to the file" in offered.text, "Unpublish now" in offered.text] == [False, True]
     assert ["The text is unpublished" in after.text, "Tends the light." in after.text] == [True, True]
     assert listed == {"id": character, "sheet": "unpublished", "scenes": "none"}
-    assert [one.status_code for one in replies] == [422, 200, 200, 303, 422, 303, 409, 303, 303]
+    assert [one.status_code for one in replies] == [422, 200, 200, 303, 422, 303, 409, 409, 409, 303, 303]
     assert [is_harmless(one) for one in (empty, *replies[:3], replies[4], page, replies[6])] == [True] * 7
     assert "Keeps the lamp." in tried.json()["messages"][0]["content"]
     assert (character in published.text, character in known, drafts) == (False, True, [FIELDS["name"]])
@@ -211,21 +213,53 @@ async def test_a_character_is_begun_in_a_form_talked_to_as_a_draft_and_published
     assert [name for name, text in (("name", replies[0]), ("taken", replies[4])) if "is " not in text.text] == []
 
 
-async def test_a_draft_with_errors_is_named_where_it_would_speak_and_is_nobody_elses(here: Place) -> None:
+async def test_a_draft_speaks_only_where_its_author_asks_for_it(here: Place) -> None:
     text = (await here.client.get(f"{HOB}?format=json")).json()["text"]
-    await send(here, HOB, "save", text.replace("schema_version: 1", "schema_version: one"), "0.")
-    draft: JsonValue = {"character": "hob_tarrant", "line": "Who are you?"}
-    moment: JsonValue = {"character": "hob_tarrant", "conversation": [{"role": "user", "content": "Who are you?"}]}
+    line: JsonValue = {"role": "user", "content": "Who are you?"}
+    moment: JsonValue = {"character": "hob_tarrant", "conversation": [line]}
     event: JsonValue = {"id": "owl", "time": "1312-04-03T09:15:00Z", "text": "An owl."}
     await here.post("/worlds/quay/events", {"events": [event]})
-    refused = [
-        await here.client.post("/envs/npc_arena/try", json={"draft": draft}),
-        await here.client.post("/worlds/quay/context", json=moment),
-    ]
+    form = {"character": "draft:hob_tarrant", "policy": "stand-in", "line": "Who are you?"}
+    tried: JsonValue = {"draft": {"character": "hob_tarrant", "line": "Who are you?"}, "own_draft": True}
+    published = await here.post("/worlds/quay/context", moment)
+
+    async def ask_for_draft() -> list[httpx.Response]:
+        talked = await here.client.post("/view/talk/say", data=form, headers={"Sec-Fetch-Site": "same-origin"})
+        return [talked, await here.client.post("/envs/npc_arena/try", json=tried)]
+
+    missing = await ask_for_draft()
+    await send(here, HOB, "save", text.replace(OLD, NEW), "0.")
+    sound = await ask_for_draft()
+    await send(here, HOB, "save", "meta: {id: broken", read_stamp(await here.client.get(HOB)))
+    broken = await ask_for_draft()
+    game = await here.client.post(
+        "/play/v1/chat/completions", json={"model": "hob_tarrant", "messages": [line], "stream": False}
+    )
+    asked = [one.status_code for one in (*missing, *sound, *broken, game)]
+    assert asked == [404, 422, 200, 200, 422, 422, 200]
+    assert await here.post("/worlds/quay/context", moment) == published
+    assert ["you keep no draft of hob_tarrant" in missing[1].text, *(NEW in one.text for one in sound)] == [True] * 3
+    assert ["your draft of hob_tarrant cannot be used" in one.text for one in broken] == [True] * 2
     with contextlib.closing(sqlite3.connect(here.database)) as connection, connection:
         connection.execute("UPDATE authored_drafts SET author = 'somebody'")
-    others = await here.client.post("/envs/npc_arena/try", json={"draft": draft})
     page = (await here.client.get(f"{HOB}?format=json")).json()
-    assert [one.status_code for one in (*refused, others)] == [422, 422, 200]
-    assert ["your draft of hob_tarrant cannot be used" in one.text for one in refused] == [True, True]
-    assert (page["text"], page["publishing"]["draft"]) == (text, None)
+    assert ([one.status_code for one in await ask_for_draft()], page["text"], page["publishing"]["draft"]) == (
+        [404, 422],
+        text,
+        None,
+    )
+
+
+async def test_the_page_of_a_draft_names_the_trainings_that_publishing_changes_until_they_are_finished(
+    here: Place,
+) -> None:
+    async def list_trainings() -> object:
+        return (await here.client.get(f"{HOB}?format=json")).json()["publishing"]["trainings"]
+
+    task = (await here.tasks(1, "designing", select={"character": ["hob_tarrant"]}))[0]
+    assert isinstance(task, dict)
+    group: JsonValue = {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": [{"text": ""}]}
+    await here.post("/envs/npc_arena/score", {"groups": [group]})
+    running = await list_trainings()
+    (await here.client.put("/runs/designing", json={"health": {"finished": True}})).raise_for_status()
+    assert (running, await list_trainings()) == (["designing"], [])

@@ -28,9 +28,6 @@ class OneText(AuthoredStore):
     async def count(self) -> int:
         return len(self.texts)
 
-    async def list_drafted(self) -> list[tuple[str, str]]:
-        return []
-
     async def load_newest(self) -> dict[str, AuthoredRevision]:
         file, text = "hob.yaml", self.texts[-1]
         newest = AuthoredRevision(

@@ -77,20 +77,23 @@ async def test_each_author_has_one_draft_of_a_file_and_two_browsers_do_not_overw
     for read in ("", first.digest):
         with pytest.raises(Conflict, match="another draft of yours"):
             await authored.put_draft(HOB, "ada", "three", 1, read)
+        with pytest.raises(Conflict, match="another draft of yours"):
+            await authored.remove_draft(HOB, "ada", read)
     kept = [await authored.get_draft(*asked) for asked in ((HOB, "ada"), (HOB, ""), (HOB, "bob"), ("\x00", "ada"))]
-    listed = await authored.list_drafted()
-    await authored.remove_draft(HOB, "ada")
+    listed = [await authored.list_drafted(author) for author in ("ada", "", "bob")]
+    for file, author, read in ((HOB, "ada", second.digest), (HOB, "ada", second.digest), (HOB, "bob", "")):
+        await authored.remove_draft(file, author, read)
     assert (
         (first.text, first.based_on, second.based_on),
         [None if one is None else one.text for one in kept],
         listed,
-        await authored.list_drafted(),
+        await authored.list_drafted("ada"),
         await authored.count(),
     ) == (
         ("\x00 ⟨ü⟩", 0, 1),
         ["two", "nobody's", None, None],
-        [(HOB, ""), (HOB, "ada"), (SCENES, "ada")],
-        [(HOB, ""), (SCENES, "ada")],
+        [[HOB, SCENES], [HOB], []],
+        [SCENES],
         0,
     )
 

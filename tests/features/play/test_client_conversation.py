@@ -2,15 +2,16 @@
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from app.domain.errors import InvalidRequest
+from app.domain.values import Frozen
 from app.features.play.routes import ChatRequest, ClientConversation, read_conversation
 from app.features.worlds.service import ConversationTurn
+from tests.support.tables import read_table
 from tests.support.talking import build_tavern_body
 
 NAMES = {"hob tarrant": "hob_tarrant", "hob_tarrant": "hob_tarrant", "ottoline vesk": "ottoline_vesk"}
@@ -33,52 +34,35 @@ def turns(*texts: str) -> tuple[ConversationTurn, ...]:
     )
 
 
-NO, BELL, WHY = ("assistant", "No."), ("system", "The bell rings."), ("user", "Why?")
-ROPE, NUDGE = ("assistant", "The rope"), CONTINUE.format("The rope")
-CONTINUED = ClientConversation("continue", turns(ASKED[1]), beginning="The rope", dropped=10)
-OF_A_GROUP = (
-    *(("user", "User: Who rows?"), ("assistant", "Ottoline Vesk: Not I.")),
-    *(("assistant", "Hob Tarrant: I do."), ("user", "User: Then row.")),
-)
+class Told(Frozen):
+    said: tuple[tuple[str, Any], ...]
+    more: dict[str, Any] = {}
+    expected: dict[str, Any]
+
+    @property
+    def conversation(self) -> ClientConversation:
+        read = {"wish": "turn", **self.expected, "lines": turns(*self.expected["lines"])}
+        return ClientConversation(**read)
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        return [{"role": role, "content": content} for role, content in self.said]
 
 
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        (read(GREETING, ASKED), ClientConversation("turn", turns(ASKED[1]), dropped=10)),
-        (
-            read(ASKED, NO, BELL, WHY),
-            ClientConversation("turn", turns(ASKED[1], "No.", "[The bell rings.]\nWhy?"), dropped=10),
-        ),
-        (
-            read(ASKED, NO, BELL),
-            ClientConversation("turn", turns(ASKED[1], "No."), event="The bell rings.", dropped=10),
-        ),
-        (read(ASKED, control="Write dark prose."), ClientConversation("turn", turns(ASKED[1]), dropped=11)),
-        (
-            read(ASKED, ("system", "Style: terse."), NO, WHY, play={"narrator": False}),
-            ClientConversation("turn", turns(ASKED[1], "No.", "Why?"), dropped=11),
-        ),
-        (read(ASKED, ROPE, control=NUDGE), CONTINUED),
-        (read(ASKED, control=NUDGE), CONTINUED),
-        (read(ASKED, ROPE), CONTINUED),
-        (
-            read(*OF_A_GROUP, control="[Write the next reply only as Hob Tarrant.]"),
-            ClientConversation(
-                "turn",
-                turns("Who rows?\n[Ottoline Vesk] Not I.", "I do.", "Then row."),
-                speaker="hob_tarrant",
-                dropped=10,
-            ),
-        ),
-    ],
-    ids=[
-        *("prompt and greeting are left out", "narrator amid", "narrator last", "instructions behind are dropped"),
-        *("no narrator", "nudge", "nudge alone", "prefill", "the last order names who speaks"),
-    ],
-)
-def test_what_was_said_and_what_is_wanted(found: ClientConversation, expected: ClientConversation) -> None:
-    assert found == expected
+class Tables(Frozen):
+    """The tables of conversations.yaml."""
+
+    wanted: dict[str, Told]
+    everybodys: dict[str, Told]
+    nobodys: dict[str, Told]
+
+
+TABLES = read_table(__file__, "conversations.yaml", Tables)
+
+
+@pytest.mark.parametrize("told", TABLES.wanted.values(), ids=TABLES.wanted)
+def test_what_was_said_and_what_is_wanted(told: Told) -> None:
+    assert read(*told.said, **told.more) == told.conversation
 
 
 def test_a_long_chat_keeps_its_newest_lines_from_the_players_on() -> None:
@@ -89,56 +73,17 @@ def test_a_long_chat_keeps_its_newest_lines_from_the_players_on() -> None:
 
 
 THOUGHT = "<think>PLAN</think>"
-DETAILS = '<details type="reasoning" done="true"><summary>Thought</summary>PLAN</details>'
-PARTS = [{"type": "text", "text": None}, None, {"type": "image_url", "image_url": {"url": "x"}}, "Is", 5]
-THINKING_PARTS = [{"type": "thinking", "thinking": [{"type": "text", "text": "PLAN"}]}, {"type": "text", "text": "No."}]
 
 
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        ((ASKED, ("assistant", f"{THOUGHT}No."), WHY), turns(ASKED[1], "No.", "Why?")),
-        ((ASKED, ("model", "PLAN</think>No."), WHY), turns(ASKED[1], "No.", "Why?")),
-        ((ASKED, ("Char", f"{DETAILS}No."), WHY), turns(ASKED[1], "No.", "Why?")),
-        ((ASKED, ("assistant", THINKING_PARTS), WHY), turns(ASKED[1], "No.", "Why?")),
-        ((ASKED, ("ai", THOUGHT), WHY), turns(f"{ASKED[1]}\nWhy?")),
-        ((("human", f"{THOUGHT}Is it?"), NO, ("player", "Why?")), turns(f"{THOUGHT}Is it?", "No.", "Why?")),
-        ((ASKED, ("assistant", ""), ("tool", '{"wind": 12}')), turns(ASKED[1])),
-        ((ASKED, NO, ("function", "12"), WHY, ("tool_result", [{"text": "12"}])), turns(ASKED[1], "No.", "Why?")),
-        ((ASKED, NO, ("narrator", "The bell rings."), WHY), turns(ASKED[1], "No.", "[The bell rings.]\nWhy?")),
-        (
-            (("user", [*PARTS, {"type": "input_text", "text": {"value": "it?"}}]), NO, WHY),
-            turns("Is\nit?", "No.", "Why?"),
-        ),
-    ],
-    ids=[
-        *("thought", "thought that the prompt opened", "thought of Open WebUI", "thought as a part", "thought alone"),
-        *("a player's tags", "tool result", "results amid", "narrator", "parts without a text"),
-    ],
-)
-def test_everybodys_words_are_their_own(
-    said: Sequence[tuple[str, Any]], expected: tuple[ConversationTurn, ...]
-) -> None:
-    messages = [{"role": role, "content": content} for role, content in said]
-    request = ChatRequest.model_validate({"messages": messages, "stream": True})
-    assert read_conversation(request, NAMES).lines == expected
+@pytest.mark.parametrize("told", TABLES.everybodys.values(), ids=TABLES.everybodys)
+def test_everybodys_words_are_their_own(told: Told) -> None:
+    request = ChatRequest.model_validate({"messages": told.messages, "stream": True})
+    assert read_conversation(request, NAMES).lines == told.conversation.lines
 
 
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        ((ASKED, ("assistant", "<think>\n")), ClientConversation("turn", turns(ASKED[1]))),
-        ((ASKED, ("assistant", THOUGHT)), ClientConversation("turn", turns(ASKED[1]))),
-        ((ASKED, ROPE, ("tool", "42")), ClientConversation("continue", turns(ASKED[1]), beginning="The rope")),
-        ((ASKED, ROPE, ("assistant", THOUGHT)), ClientConversation("continue", turns(ASKED[1]), beginning="The rope")),
-    ],
-    ids=["thought that is open", "thought alone", "tool result behind a line", "thought behind a line"],
-)
-def test_what_nobody_says_does_not_decide_what_is_wanted(
-    said: Sequence[tuple[str, str]], expected: ClientConversation
-) -> None:
-    messages = [{"role": role, "content": content} for role, content in said]
-    assert read_conversation(ChatRequest.model_validate({"messages": messages}), NAMES) == expected
+@pytest.mark.parametrize("told", TABLES.nobodys.values(), ids=TABLES.nobodys)
+def test_what_nobody_says_does_not_decide_what_is_wanted(told: Told) -> None:
+    assert read_conversation(ChatRequest.model_validate({"messages": told.messages}), NAMES) == told.conversation
 
 
 def test_thoughts_are_left_out_of_what_is_passed_on_too() -> None:

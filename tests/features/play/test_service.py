@@ -32,6 +32,7 @@ from app.features.play.service import (
 from app.features.play.stand_in import STAND_IN
 from app.features.worlds.service import Moment
 from app.toolkit.templates import find_packaged_folder
+from tests.support.tables import read_table
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 ANYBODY = PlayCaller("one", KeyBounds(), "ada")
@@ -128,11 +129,16 @@ def test_a_conversation_with_a_line_of_the_stand_in_is_neither_kept_nor_a_label(
     assert of.asked == []
 
 
-def test_turns_of_the_stand_in_are_not_stored() -> None:
+@pytest.mark.parametrize(
+    ("policy", "own_draft", "why"),
+    [(STAND_IN, False, "turns of the stand-in are not stored"), ("warm", True, "turns with a draft are not stored")],
+)
+def test_turns_of_the_stand_in_and_of_drafts_are_not_stored(policy: str, own_draft: bool, why: str) -> None:
     of = OneTurn(turn())
-    replies = [reply("a"), reply("b").model_copy(update={"policy": STAND_IN})]
-    with pytest.raises(Conflict, match="turns of the stand-in are not stored"):
-        run(build_turns(of).add(run(of.prepare()), "one", replies))
+    replies = [reply("a"), reply("b").model_copy(update={"policy": policy})]
+    said: Any = SimpleNamespace(played=PlayedModel("hob", policy, own_draft=own_draft))
+    with pytest.raises(Conflict, match=why):
+        run(build_turns(of).add(said, "one", replies))
     assert of.asked == []
 
 
@@ -207,14 +213,6 @@ def test_a_file_of_kept_scenes_grows_until_it_is_full(monkeypatch: pytest.Monkey
     assert (both.text or "").count("kept-a") + (both.text or "").count("kept-b") == 2
 
 
-@pytest.mark.parametrize(
-    ("played", "name"),
-    [
-        (PlayedModel("hob", "p"), "hob@p"),
-        (PlayedModel("hob", "p", "shore"), "hob/shore@p"),
-        (PlayedModel("hob", "p", "shore", NOW, "2030-01-01T00:00:00Z"), "hob/shore/2030-01-01T00:00:00Z@p"),
-        (PlayedModel("hob", "p", None, NOW, "2030-01-01T00:00:00Z"), "hob//2030-01-01T00:00:00Z@p"),
-    ],
-)
+@pytest.mark.parametrize(("played", "name"), read_table(__file__, "model_names.yaml", list[tuple[PlayedModel, str]]))
 def test_models_are_named_as_they_can_be_asked_for(played: PlayedModel, name: str) -> None:
     assert (played.name, read_model(name, PlayFields(), ["p"], ["hob"])) == (name, played)

@@ -14,10 +14,12 @@ from starlette.testclient import TestClient
 
 from app.characters.loading import read_sheet
 from app.characters.schema import CharacterSheet, VoiceExample
+from app.domain.access import AccessScope, Caller
 from app.domain.errors import Conflict
 from app.domain.tasks import Passage
 from app.envs.npc_arena.environment import NpcArena
-from app.features.play.stand_in import STAND_IN, FoundServer, find_local_servers, write_reply
+from app.features.play.pages import may_know_machine
+from app.features.play.stand_in import STAND_IN, FoundServer, LocalServers, write_reply
 from app.features.worlds.service import ConversationTurn, Moment
 from app.main.application import create_app
 from app.settings import PolicySettings, Settings
@@ -144,7 +146,7 @@ def test_the_stand_ins_name_is_taken() -> None:
 
 
 def find(*ports: int, own: tuple[int, ...] = ()) -> Any:
-    return asyncio.run(find_local_servers([("LM Studio", port) for port in ports], own))
+    return asyncio.run(LocalServers([("LM Studio", port) for port in ports], own).find())
 
 
 def test_a_server_on_this_machine_is_offered_by_name() -> None:
@@ -173,6 +175,44 @@ def test_what_is_no_list_of_models_is_not_offered(reply: bytes | None) -> None:
 
     async def scenario() -> Any:
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-            return await find_local_servers([("Ollama", server.sockets[0].getsockname()[1])], ())
+            return await LocalServers([("Ollama", server.sockets[0].getsockname()[1])], ()).find()
 
     assert asyncio.run(scenario()) == ()
+
+
+def test_a_look_is_remembered_for_some_seconds() -> None:
+    now, looks = [0.0], 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal looks
+        looks += 1
+        writer.close()
+
+    async def scenario() -> list[int]:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            servers = LocalServers([("Ollama", server.sockets[0].getsockname()[1])], (), lambda: now[0])
+            told = []
+            for now[0] in (0.0, 9.0, 10.5, 30.0):
+                await servers.find()
+                told.append(looks)
+            return told
+
+    assert asyncio.run(scenario()) == [1, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("scopes", "peer", "knows"),
+    [
+        (None, "127.0.0.1", True),
+        (None, "::1", True),
+        (None, "203.0.113.7", False),
+        (None, "", False),
+        ({"admin"}, "203.0.113.7", True),
+        ({"talk", "author"}, "127.0.0.1", False),
+    ],
+)
+def test_only_who_runs_the_service_is_told_what_else_runs_on_the_machine(
+    scopes: set[AccessScope] | None, peer: str, knows: bool
+) -> None:
+    caller = None if scopes is None else Caller("ada", frozenset(scopes))
+    assert may_know_machine(caller, peer) == knows

@@ -1,4 +1,5 @@
-"""Edited sheets join a run with its next epoch; whatever is out stays as it was, episodes included."""
+"""Whatever is out stays as it was when a sheet is edited, episodes included; how an edited sheet joins a run is in
+tests/features/authoring."""
 
 import asyncio
 import contextlib
@@ -48,14 +49,11 @@ class Place:
         return items(await self.post("/envs/npc_arena/next-batch", asked), "tasks")
 
     async def edit(self) -> JsonValue:
-        self.write()
-        return await self.post("/characters/reload", {})
-
-    def write(self) -> None:
         path = self.sheets / "hob_tarrant.yaml"
         text = path.read_text(encoding="utf-8")
         assert OLD in text
         path.write_text(text.replace(OLD, NEW), encoding="utf-8")
+        return await self.post("/characters/reload", {})
 
     def stored(self) -> dict[str, list[str]]:
         """Every row, but for what judges answered and cost."""
@@ -144,25 +142,6 @@ def answers(task: JsonValue) -> JsonValue:
     completions: JsonValue = [{"text": "Two coppers. Tide's turning."}, {"text": "Nay. Seen worse mud."}]
     group: JsonValue = {"task_id": at(task, "task_id"), "lease_id": at(task, "lease_id"), "completions": completions}
     return {"groups": [group]}
-
-
-async def test_an_edited_sheet_joins_a_run_with_its_next_epoch(there: Place) -> None:
-    chosen: JsonValue = {"character": ["hob_tarrant"]}
-    size = len(await there.tasks(400, "elsewhere", select=chosen))
-    begun = await there.tasks(size // 2, "a", select=chosen)
-    await there.edit()
-    rest = await there.tasks(size - size // 2, "a", select=chosen)
-    scored = [await there.post("/envs/npc_arena/score", answers(task)) for task in (*begun, *rest)]
-    following = await there.tasks(size, "a", select=chosen)
-    scored.append(await there.post("/envs/npc_arena/score", answers(following[0])))
-    others = [await there.tasks(size, "b"), await there.tasks(size)]
-    batches = (begun, rest, following, *others)
-    assert [edition(tasks) for tasks in batches] == [{OLD}, {OLD}, {NEW}, {NEW}, {NEW}]
-    assert len(following) == size
-    assert [(at(one, "groups", 0, "outcome"), at(one, "groups", 0, "flags")) for one in scored] == [
-        *[("scored", [])] * size,
-        ("scored", ["scoring_changed"]),
-    ]
 
 
 def test_a_run_that_pins_its_characters_never_takes_up_a_new_text(tmp_path: Path) -> None:
@@ -270,31 +249,3 @@ async def test_a_wrong_draft_is_refused_by_field(there: Place) -> None:
         reply = await there.client.post("/envs/npc_arena/try", json={"draft": draft})
         told.append((reply.status_code, reply.json()["errors"][0]["field"][: len(field)]))
     assert told == [(422, field) for _, field in TABLE]
-
-
-def test_what_is_out_outlives_a_restart_over_edited_sheets(tmp_path: Path) -> None:
-    out: list[JsonValue] = []
-    digests: list[JsonValue] = []
-
-    async def before(there: Place) -> None:
-        leased, looked = hobs(await there.tasks(400, "a"))[0], hobs(await there.tasks(400))[-1]
-        (episode, *_) = hobs(await there.tasks(100, "b", params={"turns": "multi"}))
-        other = hobs(await there.tasks(400, "c"))[0]
-        scored = await there.post("/envs/npc_arena/score", answers(other))
-        digests.append(at(scored, "groups", 0, "scores", 0, "scoring_digest"))
-        out.extend([leased, looked, episode])
-        there.write()
-
-    async def after(there: Place) -> None:
-        leased, looked, episode = out
-        said: list[JsonValue] = [{"role": "assistant", "content": "Nay. Mind the mud."}]
-        turn = await there.post("/envs/npc_arena/step", {"task_id": at(episode, "task_id"), "messages": list(said)})
-        scored = [await there.post("/envs/npc_arena/score", answers(task)) for task in (leased, looked)]
-        groups = [at(one, "groups", 0) for one in scored]
-        assert edition(await there.tasks(400)) == {NEW}
-        assert [(at(one, "outcome"), at(one, "flags")) for one in groups] == [("scored", [])] * 2
-        assert [at(one, "scores", 0, "scoring_digest") for one in groups] == digests * 2
-        assert at(turn, "done") is False
-
-    visit(tmp_path, before)
-    visit(tmp_path, after)

@@ -53,29 +53,6 @@ async def test_64_pieces_at_once_out_of_order_and_twice_each_are_one_group(
     assert world.scorings["arena"] == 1
 
 
-async def test_whoever_waits_and_whoever_collects_is_told_the_same(client: httpx.AsyncClient) -> None:
-    task = await take(client)
-    waiting = asyncio.ensure_future(scored(client, piece(task, 0, "1", "0", size=3)))
-    early = await scored(client, piece(task, 0, "1", "0", size=3), wait=0.05)
-    collecting = asyncio.ensure_future(collect(client, early.group_id))
-    last = await scored(client, piece(task, 2, "0.5", size=3), wait=None)
-    first, (whole,) = await waiting, await collecting
-    assert (early.outcome, early.rewards, early.mean) == ("pending", (None, None), None)
-    assert (first.rewards, last.rewards, whole.rewards) == ((1, 0), (0.5,), (1, 0, 0.5))
-    assert (first.mean, last.mean, first.std) == (whole.mean, 0.5, whole.std)
-    assert first.group_id == last.group_id == early.group_id == whole.group_id
-
-
-async def test_a_waiting_piece_is_told_when_the_time_is_up(
-    client: httpx.AsyncClient, world: World, database: Path
-) -> None:
-    task = await take(client)
-    waiting = asyncio.ensure_future(scored(client, piece(task, 1, "1", size=3)))
-    await until(lambda: count_pieces(database) == 1)
-    world.moment += timedelta(seconds=60)
-    assert (await waiting).flags == ("partial_group",)
-
-
 async def test_a_part_that_is_none_is_refused(client: httpx.AsyncClient) -> None:
     part: dict[str, JsonValue] = {"key": "k", "index": 0, "size": 1}
     wrong: list[dict[str, JsonValue]] = [

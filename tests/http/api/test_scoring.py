@@ -2,9 +2,7 @@
 docs/semantics.md."""
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import httpx
 import pytest
@@ -218,44 +216,3 @@ async def test_what_is_scored_at_once_is_counted_and_stored_once(client: httpx.A
     assert (repeats[0][0].rewards, len(page.groups)) == ((1.0, 0.5), 1)
     assert counted == ['atropos_envs_rollouts_total{env="drill",outcome="scored",reason=""} 2.0']
     assert world.scorings["drill"] == 5
-
-
-NOBODYS: Final = tuple(f"task_{digit * 32}" for digit in "01")
-
-
-@pytest.mark.parametrize("path", ["/envs/toy/score", "/score"])
-@pytest.mark.parametrize(
-    ("leased", "lost", "status", "code"),
-    [
-        (0, NOBODYS[:1], 404, "not_found"),
-        (0, NOBODYS, 404, "not_found"),
-        (1, (), 422, "invalid_request"),
-        (1, NOBODYS, 422, "invalid_request"),
-    ],
-)
-async def test_a_request_of_which_no_group_is_accepted_is_refused_with_each_reason(
-    client: httpx.AsyncClient, path: str, leased: int, lost: Sequence[str], status: int, code: str
-) -> None:
-    """Evaluation takes no leases. A request with one group that is accepted is answered as it was."""
-    asked = {"batch_size": 1, "cursor": 0, "split": "test"}
-    known = (await client.post("/envs/toy/next-batch", json=asked)).json()["tasks"][0]["task_id"]
-    fine = {"task_id": known, "completions": [{"text": "1"}]}
-    wrong = [fine | {"lease_id": f"lease_{'0' * 32}"}] * leased + [fine | {"task_id": one} for one in lost]
-    body = {"run": "a", "purpose": "eval"}
-    refused = await client.post(path, json=body | {"groups": wrong})
-    mixed = (await client.post(path, json=body | {"groups": [*wrong, fine]})).json()["groups"]
-    told = refused.json()
-    assert (refused.status_code, refused.headers["content-type"], told["status"], told["code"]) == (
-        status,
-        "application/problem+json",
-        status,
-        code,
-    )
-    assert (told["groups"], [one["message"] for one in told["errors"]]) == (
-        mixed[:-1],
-        [one["detail"] for one in mixed[:-1]],
-    )
-    assert ([one["detail"] in told["detail"] for one in mixed[:-1]], mixed[-1]["outcome"]) == (
-        [True] * len(wrong),
-        "scored",
-    )

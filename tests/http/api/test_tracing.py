@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from app.domain.values import Frozen
 from app.envs.rlaif.environment import Rlaif
 from app.http.web import api_keys
 from app.main.application import create_app
@@ -19,6 +20,7 @@ from tests.support.chat_server import ChatServer, serving
 from tests.support.collector import CollectedSpan, collecting
 from tests.support.playground import await_ready
 from tests.support.preferring import FEWER, count_tokens, preferring
+from tests.support.tables import read_table
 
 TRACE, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TEXTS = ("Knock and ask.", "Knock one morning, and bring a cake along.")
@@ -58,6 +60,18 @@ def describe(span: CollectedSpan) -> dict[str, object]:
     return {name: value for name, value in span.attributes.items() if name not in changing}
 
 
+class Traced(Frozen):
+    """traced.yaml."""
+
+    outline: list[str]
+    request: dict[str, object]
+    group: dict[str, object]
+    call: dict[str, object]
+
+
+TRACED = read_table(__file__, "traced.yaml", Traced)
+
+
 def test_one_scored_group_is_one_tree_that_the_judge_is_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,44 +91,11 @@ def test_one_scored_group_is_one_tree_that_the_judge_is_told_of(
     headers = {name.lower(): value for name, value in judge.received[0].headers.items()}
     tokens = count_tokens(judge.received[0])
     about = {"atropos.environment": "rlaif", "atropos.run": "blue"}
-    assert collector.outline(TRACE) == [
-        "POST /envs/rlaif/score",
-        "POST /envs/rlaif/score > read GroupStore.recall",
-        "POST /envs/rlaif/score > read TaskStore.get_leases",
-        "POST /envs/rlaif/score > score group",
-        "POST /envs/rlaif/score > score group > chat judge-1",
-        "POST /envs/rlaif/score > score group > read SqlJudgeCache.get",
-        "POST /envs/rlaif/score > score group > write SqlJudgeCache.put",
-        "POST /envs/rlaif/score > write GroupStore.add",
-    ]
-    assert (root.kind, root.parent_id, describe(root)) == (
-        "server",
-        CALLER,
-        {
-            "http.request.method": "POST",
-            "http.route": "/envs/rlaif/score",
-            "http.response.status_code": 200,
-            "atropos.request_id": "q1",
-            "atropos.key": "settings",
-            **about,
-        },
-    )
-    assert describe(named["score group"]) == {**about, "atropos.completions": 2, "atropos.outcome": "scored"}
-    assert (call.kind, describe(call)) == (
-        "client",
-        {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": "openai",
-            "gen_ai.request.model": "judge-1",
-            "gen_ai.request.max_tokens": 4096,
-            "gen_ai.request.temperature": 0.0,
-            "gen_ai.usage.input_tokens": tokens,
-            "gen_ai.usage.output_tokens": 20,
-            "server.address": "127.0.0.1",
-            "atropos.judge": "wise",
-            "atropos.cost_usd": pytest.approx((2 * tokens + 10 * 20) / 1e6),
-        },
-    )
+    paid = {"gen_ai.usage.input_tokens": tokens, "atropos.cost_usd": pytest.approx((2 * tokens + 10 * 20) / 1e6)}
+    assert collector.outline(TRACE) == TRACED.outline
+    assert (root.kind, root.parent_id, describe(root)) == ("server", CALLER, TRACED.request | about)
+    assert describe(named["score group"]) == TRACED.group | about
+    assert (call.kind, describe(call)) == ("client", TRACED.call | paid)
     assert {name: headers.get(name) for name in caller} == {
         "traceparent": f"00-{TRACE}-{call.span_id}-01",
         "tracestate": None,

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from pydantic import JsonValue, TypeAdapter
 
-from app.domain.worlds import RetrievalExplanation, World
+from app.domain.worlds import RetrievalExplanation
 from tests.support.gateways import Gateways
 
 JSON = TypeAdapter[JsonValue](JsonValue)
@@ -64,11 +64,6 @@ class Told:
 
     def ids(self) -> list[str]:
         return [event["id"] for event in self.ask("GET", "/events").raise_for_status().json()["events"]]
-
-    def branch(self, name: str, at: str) -> "Told":
-        other = Told(self.url, name)
-        other.ask("PUT", "", {"parent": self.name, "at": at}).raise_for_status()
-        return other
 
     def explained(self, **query: str) -> RetrievalExplanation:
         return RetrievalExplanation.model_validate(self.ask("GET", "/events", **query).raise_for_status().json())
@@ -152,55 +147,6 @@ def test_a_mistyped_world_is_told_the_nearest_one(world: Told) -> None:
     near = f"; did you mean {world.name!r}?"
     found = [(reply.status_code, near in reply.json()["detail"]) for reply in replies]
     assert found == [(404, True)] * 8 + [(422, True)]
-
-
-def test_pages_hold_every_event_once_whatever_its_text_or_time(world: Told) -> None:
-    texts = [
-        "nul \x00 and bell \x07",
-        "船が夜明けに港を出た。",
-        "a\u2028b\U0001f6f6",
-        "'; DROP TABLE events; --",
-        "%_\\",
-    ]
-    times = ["0001-01-01T00:00:00Z", *["1312-04-03T09:15:00Z"] * 3, "9999-12-31T23:59:59.999999Z"]
-    events: list[Document] = [
-        {**ROPE, "id": f"e{place}", "text": text, "time": time}
-        for place, (text, time) in enumerate(zip(texts, times, strict=True))
-    ]
-    world.tell(*events).raise_for_status()
-    pages: list[list[tuple[str, str]]] = []
-    before: dict[str, str] = {}
-    while len(pages) < 5:
-        page = world.ask("GET", "/events", limit="2", **before).raise_for_status().json()
-        pages.append([(event["text"], event["time"]) for event in page["events"]])
-        if page["next_before"] is None:
-            break
-        before = {"before": page["next_before"]}
-    expected = [*zip(texts, times, strict=True)][::-1]
-    assert pages == [expected[:2], expected[2:4], expected[4:]]
-    assert [world.ask("GET", "/events", q=text).status_code for text in texts] == [200] * len(texts)
-    branched = [world.branch(f"{world.name}-{place}", times[place]).ids() for place in (0, -1)]
-    assert branched == [["e0"], ["e4", "e3", "e2", "e1", "e0"]]
-
-
-def test_a_closed_world_is_used_by_nothing(world: Told) -> None:
-    world.tell(ROPE).raise_for_status()
-    loaded = world.branch(f"{world.name}-loaded", NOON)
-    made = hand_out(world).raise_for_status().json()["tasks"][0]
-    closed = [world.ask("DELETE").json() for _ in range(2)]
-    refused = [
-        world.tell(TAX),
-        world.ask("PUT", "/lorebooks/coast", {}),
-        Told(world.url, f"{world.name}-2").ask("PUT", "", {"parent": world.name, "at": NOON}),
-        world.ask("GET", "/events", q="rope"),
-        world.context(ASKS),
-    ]
-    scored = {"groups": [{"task_id": made["task_id"], "completions": [{"text": "Nay."}, {"text": "Aye."}]}]}
-    score = httpx.post(f"{world.url}/envs/npc_arena/score", json=scored, timeout=120)
-    assert (World.model_validate(closed[0]).closed_at is None, closed[1]) == (False, closed[0])
-    assert [(reply.status_code, "is closed" in reply.json()["detail"]) for reply in refused] == [(409, True)] * 5
-    assert fields_of(hand_out(world)) == (422, ["params.world"])
-    assert (score.status_code, hand_out(loaded).status_code, world.ids()) == (200, 200, ["rope"])
 
 
 LORE = "The road is drowned."

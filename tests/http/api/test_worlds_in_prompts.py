@@ -16,6 +16,7 @@ from tests.support.chat_server import serving as judge_serving
 from tests.support.preferring import preferring
 from tests.support.serving import serving
 from tests.support.shown_prompts import shown_to
+from tests.support.tables import read_table
 
 DAWN = datetime(1312, 4, 3, 6, tzinfo=UTC)
 SECRET = "The Margravine signed for a toll bridge."
@@ -74,6 +75,9 @@ def prompts(tasks: Sequence[HandedOutTask]) -> list[str]:
     return [task.messages[0].content or "" for task in tasks]
 
 
+SHOWN = read_table(__file__, "one_text.yaml", dict[str, object])
+
+
 def test_policy_stored_task_and_judges_see_the_same(arena: Arena, world: str) -> None:
     arena.tell(
         world,
@@ -90,35 +94,14 @@ def test_policy_stored_task_and_judges_see_the_same(arena: Arena, world: str) ->
     events = told[told.index("visible_events (id | time | text):") : told.index("conversation:")]
     (prompt,) = prompts([task])
     assert {
-        "stored": [(passage["id"], passage["text"]) for passage in stored["passages"]],
+        "stored": [[passage["id"], passage["text"]] for passage in stored["passages"]],
         "prompt": [line for line in prompt.splitlines() if "rope broke" in line or "fair" in line or "chain" in line],
         "now": "Now is 1312-04-03 08:00." in prompt,
         "lore": [line for line in told if line.startswith("lore: ")],
         "judge": events[-4:],
         "kept": stored["messages"] == [message.model_dump(mode="json") for message in task.messages],
         "secret": [SECRET in text for text in (prompt, json.dumps(stored))],
-    } == {
-        "stored": [
-            ("chain", "The chain bell\nhas rung since the flood."),
-            ("rope", "The ferry's rope broke at Reedgate."),
-            ("fair", "The spring fair was put off."),
-        ],
-        "prompt": [
-            "- The chain bell has rung since the flood.",
-            "- (1312-04-03 06:00) The ferry's rope broke at Reedgate.",
-            "- (1312-04-03 08:00) The spring fair was put off.",
-        ],
-        "now": True,
-        "lore": ["lore: The chain bell has rung since the flood."],
-        "judge": [
-            " - rope | 1312-04-03 06:00 | The ferry's rope broke at Reedgate.",
-            " - fair | 1312-04-03 08:00 | The spring fair was put off.",
-            "withheld_events:",
-            f" - id: bridge | reason: not_visible | text: {SECRET} | leak_terms: toll bridge",
-        ],
-        "kept": True,
-        "secret": [False, False],
-    }
+    } == SHOWN
 
 
 def test_what_was_told_before_the_reply_is_known_to_the_next_batch(arena: Arena, world: str) -> None:

@@ -1,6 +1,7 @@
 """Two checkpoints on the same tasks, over the whole service: figures, judges, bounds, and what a model wrote."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from app.domain.access import KeyBounds
 from app.domain.groups import FoundGroups, GroupFilter, GroupSummary
 from app.domain.runs import StepRange
+from app.evaluation.comparison import compare_evaluations
 from app.http.viewer.compare_pages import (
     Checkpoint,
     CompareQuestion,
@@ -18,8 +20,10 @@ from app.http.viewer.compare_pages import (
     parse_checkpoints,
     warn_of_offline_judges,
 )
+from app.http.viewer.sentences import tell_comparison
 from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
+from tests.support.evaluations import evaluation, rewarded, scored
 from tests.support.playground import World, contrary, gateway, panels
 from tests.support.sample_views import MemoryViews, gsm8k_group
 from tests.support.viewing import answer, look
@@ -119,7 +123,10 @@ async def test_a_run_alone_is_compared_by_its_first_and_last_step(client: httpx.
     for step, said in ((1, FIRST[:2]), (5, (("0.1",), ("0.1",))), (7, SECOND[:2])):
         await answer(client, "a", step, said)
     page = await look(client, "/view/compare?first=a")
-    assert "Which of step 1 and step 7 is better is not decided: +0.25 (95 % " in page.words()
+    undecided = "Which of step 1 and step 7 is better is not decided: too few tasks, +0.25 on 2 tasks."
+    last = await look(client, "/view/compare?first=a&first_steps=7")
+    assert undecided in page.words()
+    assert {"first_steps": "7", "second_steps": "1"}.items() <= dict(last.inputs).items()
     assert {"first_steps": "1", "second_steps": "7"}.items() <= dict(page.inputs).items()
     steps = [value for tag, name, value in page.attributes if (tag, name) == ("option", "value") and value.isdigit()]
     assert steps == ["1", "5", "7"] * 2
@@ -177,6 +184,26 @@ def test_no_more_is_asked_than_is_compared() -> None:
 
 
 def test_either_side_may_have_the_offline_judge() -> None:
-    sides = {((), ()): "", (("offline",), ()): "The first side was", ((), ("offline",)): "The second side was"}
-    sides[("offline",), ("offline",)] = "Both sides were"
-    assert {side: warn_of_offline_judges(*side).partition(" scored by offline, which")[0] for side in sides} == sides
+    verified, judged, mixed = (
+        evaluation(
+            [scored(place, 0, 0.5, judges=judges) for place, judges in enumerate(panels)], offline_judges=("offline",)
+        )
+        for panels in (((), ()), (("offline",), ("offline",)), ((), ("offline",)))
+    )
+    sides = [(verified, verified), (judged, verified), (verified, mixed), (mixed, mixed), (judged, judged)]
+    told = [warn_of_offline_judges(*side).partition(" by offline, which has no model") for side in sides]
+    assert [(begun, "their figures" in end) for begun, _, end in told] == [
+        ("", False),
+        ("First: Scored", False),
+        ("Second: 1 of 2 tasks were scored", True),
+        ("1 of 2 tasks were scored", True),
+        ("Scored", False),
+    ]
+
+
+def test_of_several_environments_those_that_moved_are_named() -> None:
+    before = rewarded({place: (0.1,) for place in range(8)})
+    after = rewarded({place: (0.2 + place / 20,) for place in range(8)})
+    comparison = compare_evaluations(before, after)
+    both = tell_comparison(("a", "b"), comparison, (8, 8), 8, {"gsm8k": 0.0, "npc_arena": 0.3})
+    assert re.sub(r" \(95 .*?\)", "", both) == "b is better: +0.28 on 8 tasks, most in npc_arena."

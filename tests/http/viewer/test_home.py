@@ -60,7 +60,7 @@ def test_a_bound_key_is_told_nothing_of_the_service(bounds: KeyBounds, said: str
     app.dependency_overrides[get_bounds] = lambda: bounds
     client = TestClient(app)
     judges = page(client.get("/view/judges")).words()
-    assert (find_said(client.get("/").text), health in judges, "npc_arena no server" in judges) == (said, True, True)
+    assert (find_said(client.get("/").text), health in judges, "npc_arena needs none" in judges) == (said, True, True)
 
 
 def row_of(state: RunState, left_usd: float | None) -> RunRow:

@@ -15,7 +15,7 @@ from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
 from app.http.viewer.pages import create_viewer_router
-from app.http.viewer.rendering import Renderer, find_docs
+from app.http.viewer.rendering import DOCS, Renderer
 from app.http.web.problems import install_problems
 from tests.support.outline import Outline, page
 from tests.support.sample_views import (
@@ -27,6 +27,7 @@ from tests.support.sample_views import (
     sample_groups,
     viewer_app,
 )
+from tests.support.tables import read_table
 
 SAID = yaml.load(Path(__file__).with_name("said.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
 
@@ -56,16 +57,7 @@ def test_a_group_shows_its_lag_where_that_is_known(step: int | None, told: list[
     assert re.findall(r"Lag (\S+ steps?)", words) == told
 
 
-@pytest.mark.parametrize(
-    ("query", "numbers"),
-    [
-        ("environment=npc_arena&run=night-watch&outcome=scored", [6, 1]),
-        ("environment=&run=&outcome=invented", [7, 6, 5, 4, 3, 2, 1]),
-        ("run=%20sums%20", [2]),
-        ("run=a%00b", []),
-        ("before=3", [2, 1]),
-    ],
-)
+@pytest.mark.parametrize(("query", "numbers"), read_table(__file__, "filters.yaml", list[tuple[str, list[int]]]))
 def test_filters_narrow_the_list(client: TestClient, query: str, numbers: list[int]) -> None:
     outline = page(client.get(f"/view/groups?{query}"))
     groups = [link.partition("?")[0] for link in outline.links() if link.startswith("/view/groups/")]
@@ -190,14 +182,7 @@ def test_white_space_of_a_completion_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "newer", "older"),
-    [
-        (f"{path_of(3)}?at=3", path_of(4), path_of(2)),
-        (f"{path_of(7)}?at=7", None, path_of(6)),
-        (f"{path_of(1)}?at=1", path_of(2), None),
-        (f"{path_of(1)}?at=1&environment=npc_arena&outcome=scored", path_of(6), None),
-        (path_of(3), None, None),
-    ],
+    ("path", "newer", "older"), read_table(__file__, "neighbours.yaml", list[tuple[str, str | None, str | None]])
 )
 def test_neighbours_are_those_of_the_listing(
     client: TestClient, path: str, newer: str | None, older: str | None
@@ -218,15 +203,7 @@ def test_a_group_that_is_not_there_is_a_page_too(client: TestClient) -> None:
         assert "There is no such group" in page(client.get(f"/view/groups/{name}"), status=404).words()
 
 
-@pytest.mark.parametrize(
-    ("sent", "led"),
-    [
-        ("", "/view/runs?by=environment"),
-        ("?environment=gsm8k&by=label", "/view/runs?environment=gsm8k&by=environment"),
-        ("?run=a&by=label&format=json", "/view/runs/a?by=label&format=json"),
-        ("?run=%0d%0a//evil&environment=%e2%80%ae", "/view/runs?environment=%E2%80%AE&by=environment"),
-    ],
-)
+@pytest.mark.parametrize(("sent", "led"), read_table(__file__, "moved_statistics.yaml", list[tuple[str, str]]))
 def test_statistics_have_moved_to_the_pages_of_runs(client: TestClient, sent: str, led: str) -> None:
     answer = client.get(f"/view/stats{sent}", follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, led)
@@ -243,7 +220,7 @@ def test_below_a_path_prefix_every_link_carries_it() -> None:
     for path in ("/", path_of(1), "/view/judges", "/view/groups/nope"):
         outline = Outline(client.get(f"/gateway{path}").text)
         local = [value for _, name, value in outline.attributes if name in {"src", "href", "action"}]
-        assert [value for value in local if not value.startswith(("/gateway/", "#", find_docs()))] == []
+        assert [value for value in local if not value.startswith(("/gateway/", "#", DOCS))] == []
 
 
 def test_assets_are_served_for_ever_under_their_version(client: TestClient) -> None:

@@ -15,7 +15,8 @@ import pytest
 from app.domain.rollups import Rollup, RollupKey, add_up, merge_measures
 from app.domain.values import Z_95
 from app.features.health.store import RunHealthStore
-from app.http.viewer.run_pages import MOST_POINTS, SeriesSource, list_changes, measure_curves
+from app.http.viewer.run_pages import MOST_POINTS, SeriesSource, list_changes, measure_curves, tell_learning
+from app.http.viewer.sentences import average_steps
 from tests.support.outline import find_said
 from tests.support.playground import World
 from tests.support.store_cases import alarm, opened
@@ -116,6 +117,7 @@ async def test_alarms_stand_in_the_curve_that_they_are_about(client: httpx.Async
     assert (page.elements.count("script"), page.elements.count("img")) == (1, 1)  # ours, and the sign of the house
     rects = [value for tag, name, value in page.attributes if (tag, name) == ("rect", "class")]
     assert rects.count("stretch alarm") == 1
+    assert "characters of a reply – – 6.0 4.8 +0.100 0.050 Not measured yet: 11" in page.words()
 
 
 async def test_a_run_that_is_silent_is_stalled_and_then_over(client: httpx.AsyncClient, world: World) -> None:
@@ -201,3 +203,27 @@ def test_changes_of_pins_are_lines() -> None:
     changed = {"group_flag:scoring_changed": 1}
     rollups = [rollup(step, (0.5,), **(changed if step in (3, 4) else {})) for step in range(7)]
     assert [(mark.x, mark.sign) for mark in list_changes(rollups)] == [(3, "≠"), (5, "=")]
+
+
+@pytest.mark.parametrize(
+    ("steps", "environment", "said", "drawn"),
+    [
+        (["a0", "b1"], None, "no verdict: the first and the last steps have different environments", 0),
+        (["a0", "b1"], "b", "one step so far, reward in b 1.00", 0),
+        (["a0 b1", "b0"], None, "gets worse: reward in b 1.00 to 0.00 from step 0 to 1", 2),
+        (["a0", "b0", "b1", "c1"], None, "no verdict: the first and the last steps have different environments", 0),
+        (["a0 b0", "a1 b1"], None, "learns: reward 0.00 to 1.00 from step 0 to 1", 2),
+        (["a0", "b1"], "c", "this run has no environment c, only a and b", 0),
+        ([], "c", "no group with a policy step yet", 0),
+    ],
+)
+def test_a_trend_is_of_environments_at_both_ends(
+    steps: list[str], environment: str | None, said: str, drawn: int
+) -> None:
+    """`a0` is a step's mean of the environment `a`, of two groups that earned alike."""
+    rollups = [
+        Rollup(RollupKey("step", one[0], "r", "train", step), merge_measures([{"reward": add_up([float(one[1])])}] * 2))
+        for step, words in enumerate(steps)
+        for one in words.split()
+    ]
+    assert (tell_learning(rollups, environment), len(average_steps(rollups))) == (said, drawn)

@@ -39,6 +39,14 @@ def test_a_group_is_told(said: str, told: list[float | str]) -> None:
     assert tell_group(scores, summarise_scores(scores)) == said
 
 
+def test_a_group_of_an_evaluation_teaches_nobody() -> None:
+    pairs = [[score_of(one) for one in rewards] for rewards in ((1.0, 1.0), (0.505, 0.5))]
+    assert [tell_group(scores, summarise_scores(scores), "eval") for scores in pairs] == [
+        "All 2 rewards are 1.00.",
+        "The best of 2 replies earned 0.51, the worst 0.50.",
+    ]
+
+
 @pytest.mark.parametrize(("said", "told"), TOLD["trends"].items())
 def test_a_trend_is_more_than_chance(said: str, told: list[tuple[float, float | None]]) -> None:
     assert tell_trend([TrendPoint(step, step, value, reach, 8) for step, (value, reach) in enumerate(told)]) == said
@@ -103,16 +111,6 @@ def test_a_sparkline_ends_where_the_last_step_does() -> None:
     assert draw_sparkline([]) is None
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (-120, "2026-01-31"),
-        (20, "just now"),
-        (200, "3 min ago"),
-        (7300, "2 h ago"),
-        (90_000, "1 day ago"),
-        (6e6, "2025-11-23"),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "said"), read_table(__file__, "ages.yaml", list[tuple[float, str]]))
 def test_ages_are_told_in_the_largest_unit(seconds: float, said: str) -> None:
     assert format_age(datetime.fromtimestamp(NOON.timestamp() - seconds, UTC), NOON) == said

@@ -28,6 +28,7 @@ from app.toolkit.texts import (
     scale_heat,
 )
 from tests.support.sample_views import group_of, gsm8k_group, npc_group
+from tests.support.tables import read_table
 
 
 def test_numbers_have_a_form() -> None:
@@ -128,14 +129,7 @@ def test_a_call_with_masses_of_arguments_is_shown_as_its_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "shown", "failed"),
-    [
-        ('{"error": "no such order"}', '{\n  "error": "no such order"\n}', True),
-        ('{"error": null}', '{\n  "error": null\n}', False),
-        ("[1]", "[\n  1\n]", False),
-        ("12", "12", False),
-        ("It rains.", "It rains.", False),
-    ],
+    ("content", "shown", "failed"), read_table(__file__, "tool_answers.yaml", list[tuple[str, str, bool]])
 )
 def test_what_tools_answer_is_laid_out(content: str, shown: str, failed: bool) -> None:
     (line,) = build_lines([Message(role="tool", content=content)])

@@ -302,15 +302,7 @@ def test_a_socket_beyond_the_bounds_is_closed(app: Any) -> None:
 
 @pytest.mark.parametrize(
     ("bounds", "run", "environment", "dataset", "world", "allowed"),
-    [
-        ({}, None, "gsm8k", None, "w", [True] * 4),
-        ({"runs": ["ada-*", "b"]}, "ada-1", "gsm8k", None, "ada-w", [True] * 4),
-        ({"runs": ["ada-*"]}, "Ada-1", "gsm8k", None, "w", [False, True, True, False]),
-        ({"runs": ["ada"]}, "ada-1", "gsm8k", None, "ada", [False, True, True, True]),
-        ({"runs": ["a"], "worlds": ["w*"]}, None, "gsm8k", None, "w2", [False, True, True, True]),
-        ({"environments": ["math"], "datasets": ["aime"]}, None, "gsm8k", "aime", "w", [True, False, True, True]),
-        ({"datasets": ["built-in"]}, None, "gsm8k", None, "w", [True, True, False, True]),
-    ],
+    read_table(__file__, "names_within_bounds.yaml", list[tuple[Any, str | None, str, str | None, str, list[bool]]]),
 )
 def test_names_are_within_bounds(
     bounds: Any, run: str | None, environment: str, dataset: str | None, world: str, allowed: list[bool]

@@ -26,6 +26,7 @@ from app.http.web.problems import MAX_ERRORS, RefusedBody
 from app.service.requests import GroupToScore, ScoreRequest
 from tests.support.gateways import Gateways
 from tests.support.livez_waits import measure_wait
+from tests.support.tables import read_table
 
 TASK = "task_" + "0" * 32
 LONGEST_WAIT = 0.2
@@ -56,18 +57,7 @@ def write_trained(task: str) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "status"),
-    [
-        ("empty completions", 422),
-        ("wrong tokens", 422),
-        ("many keys", 413),
-        ("many lists", 413),
-        ("text", 200),
-        ("escapes", 200),
-        ("trained", 200),
-    ],
-)
+@pytest.mark.parametrize(("name", "status"), read_table(__file__, "large_bodies.yaml", list[tuple[str, int]]))
 def test_no_body_keeps_others_waiting(url: str, name: str, status: int) -> None:
     task = take_task(url)
     bodies = {

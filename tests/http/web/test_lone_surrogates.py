@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import httpx
 import pytest
@@ -19,7 +18,7 @@ from app.http.web.bodies import LARGE_BYTES, BodyReader
 from app.http.web.problems import RefusedBody
 from app.service.requests import ScoreRequest, StepRequest
 from tests.support.gateways import Gateways
-from tests.support.playground import World, play
+from tests.support.tables import read_table
 from tests.support.tiers import examples
 
 TASK = "task_" + "0" * 32
@@ -82,19 +81,7 @@ def test_other_trainers_completions_are_read_so_too(model: type[BaseModel], sent
 
 @pytest.mark.parametrize("size", [0, LARGE_BYTES])
 @pytest.mark.parametrize(
-    ("where", "field"),
-    [
-        ({"run": HALF}, "body.run"),
-        ({"policy": {"model": HALF}}, "body.policy.model"),
-        ({"groups": [{"task_id": HALF}]}, "body.groups[0].task_id"),
-        ({"groups": [{"completions": [{"finish_reason": HALF}]}]}, "body.groups[0].completions[0].finish_reason"),
-        ({"groups": [{"completions": [{"extra": {"a": HALF}}]}]}, "body.groups[0].completions[0].extra.a"),
-        ({HALF: 1}, "body"),
-        (
-            {"groups": [{"completions": [{"messages": [{"role": "tool", "tool_call_id": HALF}]}]}]},
-            "body.groups[0].completions[0].messages[0].tool_call_id",
-        ),
-    ],
+    ("where", "field"), read_table(__file__, "refused_halves.yaml", list[tuple[dict[str, JsonValue], str]])
 )
 def test_everything_else_is_refused_by_name(where: dict[str, JsonValue], field: str, size: int) -> None:
     with pytest.raises(RefusedBody) as refused:
@@ -114,23 +101,7 @@ def test_one_that_lies_deep_is_refused_and_breaks_nothing(depth: int, size: int)
 
 
 @pytest.mark.parametrize(
-    ("completion", "malformed"),
-    [
-        ({"text": "Aye."}, False),
-        ({"text": f"Aye{SIGN}"}, True),
-        ({"messages": [{"role": "assistant", "content": SIGN}]}, True),
-        ({"messages": [{"role": "assistant", "reasoning_content": SIGN}]}, True),
-        ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": SIGN, "arguments": {}}}]}]}, True),
-        (
-            {
-                "messages": [
-                    {"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": {"b": [SIGN]}}}]}
-                ]
-            },
-            True,
-        ),
-        ({"messages": [{"role": "tool", "content": SIGN}, {"role": "assistant", "content": "Aye."}]}, False),
-    ],
+    ("completion", "malformed"), read_table(__file__, "malformed_texts.yaml", list[tuple[JsonValue, bool]])
 )
 def test_a_completion_is_malformed_where_the_model_wrote_no_text(completion: JsonValue, malformed: bool) -> None:
     assert Completion.model_validate(completion).is_malformed == malformed
@@ -153,19 +124,3 @@ def test_a_right_answer_beside_one_is_paid_and_flagged_and_others_are_as_before(
         [score["flags"] for score in told["scores"]],
         [one["completion"]["text"] for one in kept],
     ) == ([1.0, 1.0, 1.0, 0.0], [flag, flag, [], flag], [text.replace(HALF, SIGN) for text in texts])
-
-
-def test_a_repeat_gets_what_is_stored(database: Path) -> None:
-    async def scene(client: httpx.AsyncClient) -> None:
-        (task,) = (await client.post("/envs/toy/next-batch", json={"run": "a", "batch_size": 1})).json()["tasks"]
-        bodies = [
-            json.dumps({"groups": [{"task_id": task["task_id"], "completions": [{"text": text}]}]}).encode()
-            for text in (HALF, HALF, SIGN)
-        ]
-        replies = [
-            (await client.post("/score", content=body, headers={"Content-Type": "application/json"})).json()
-            for body in bodies
-        ]
-        assert replies[1:] == replies[:1] * 2
-
-    play(World(), database, scene)

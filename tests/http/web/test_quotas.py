@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from httpx2 import Response
 from starlette.testclient import TestClient
 
@@ -168,21 +169,6 @@ def test_a_group_that_no_lease_pays_for_is_refused_alone_and_the_others_are_scor
     assert [(", 0 free" in one, " over, " in one) for one in mixed["warnings"]] == [(True, True)]
 
 
-def test_single_samples_and_pieces_of_a_lease_are_one_group(service: Service) -> None:
-    ask = service.make_key("gus", judge_usd_per_day=0.5)
-    (task,) = ask("POST", f"{ARENA}/next-batch", json={"run": "gus-1", "batch_size": 1}).json()["tasks"]
-    service.limit("gus", judge_usd_per_day=1e-6)
-
-    def send(text: str, key: str, index: int) -> int:
-        body = answer([task], text)
-        body["groups"][0]["part"] = {"key": key, "index": index, "size": 2}
-        return ask("POST", f"{ARENA}/score", json=body | {"wait_seconds": 0}).status_code
-
-    pieces = [send("One.", "a", 0), send("One.", "a", 0), send("Two.", "a", 1), send("One.", "b", 0)]
-    alone = ask("POST", f"{ARENA}/score", json=answer([task], "Three.")).status_code
-    assert (pieces, alone) == ([200, 200, 200, 429], 429)
-
-
 def test_a_refused_rescoring_says_what_room_the_key_has_and_a_stored_one_needs_none(service: Service) -> None:
     ask = service.make_key("hal", judge_usd_per_day=0.5)
     (task,) = ask("POST", f"{ARENA}/next-batch", json={"run": "hal-1", "batch_size": 1}).json()["tasks"]
@@ -242,21 +228,18 @@ def test_what_characters_say_and_judges_of_it_count(service: Service) -> None:
     assert summarise(refused) == (429, "judge_usd_per_day", True)
 
 
-def test_a_hard_quota_is_a_cap_for_runs_from_files_too(service: Service) -> None:
-    tasks = service.admin.post(f"{ARENA}/next-batch", json={"batch_size": 3, "cursor": 5}).json()["tasks"]
-    ask = service.make_key("joy", judge_usd_per_day=0.5, hard=True)
-
-    def score(place: int) -> Response:
-        return ask("POST", f"{ARENA}/score", json={"run": "joy-1", **answer(tasks[place : place + 1], "Ox.", "Ass.")})
-
-    begun = score(0)
-    service.limit("joy", judge_usd_per_day=0.02, hard=True)
-    capped, again, held = score(1), score(0), ask("GET", "/quotas").json()["usage"]["held_usd"]
-    service.limit("joy", requests_per_day=1, hard=True)
-    counted = [score(0) for _ in range(2)]
-    assert (begun.status_code, summarise(capped), held) == (200, (429, "judge_usd_per_day", True), 0.0)
-    assert again.json()["groups"] == counted[0].json()["groups"] == begun.json()["groups"]
-    assert summarise(counted[1]) == (429, "requests_per_day", True)
+def test_a_kept_draft_counts_as_what_it_says(service: Service) -> None:
+    """Its text is read before the judges' room is."""
+    ask = service.make_key("lea", judge_tokens_per_day=150_000)
+    text = ask("GET", "/view/characters/hob_tarrant/edit?format=json").json()["text"]
+    long = [{"player": f"Well {number}?", "reply": "Nine bells, stranger. " * 150} for number in range(40)]
+    sheet = yaml.safe_load(text)
+    sheet["voice"]["examples"] = long
+    form = {"do": "save", "stamp": "0.", "text": yaml.safe_dump(sheet)}
+    saved = ask("POST", "/view/characters/hob_tarrant/edit", data=form, follow_redirects=False)
+    body = {"draft": {"character": "hob_tarrant", "line": "Well?"}, "completions": [{"text": "Nine bells."}]}
+    tried = [ask("POST", f"{ARENA}/try", json={**body, "own_draft": own}) for own in (False, True)]
+    assert (saved.status_code, *map(summarise, tried)) == (303, (200, "", False), (429, "judge_tokens_per_day", True))
 
 
 def answer_wire(ask: Ask, name: str, task: str, capped: Callable[[], None]) -> tuple[int, str]:

@@ -24,6 +24,7 @@ class Replies(Frozen):
     malformed: dict[ToolFormat, tuple[str, ...]]
     book: dict[str, JsonValue]
     calls: tuple[ParsedCall, ...]
+    own_marks: dict[ToolFormat, tuple[str, ...]]
 
 
 REPLIES = read_table(__file__, "formats.yaml", Replies)
@@ -180,19 +181,6 @@ def test_a_broken_call_is_no_part_of_the_one_before_it(text: str, between: str) 
 # The right calls can be said in every format, whatever their names and values hold.
 
 NAMES = st.from_regex(r"[A-Za-z_0-9][A-Za-z0-9_.-]{0,12}", fullmatch=True)
-OWN_MARKS = {
-    "hermes": ("<tool_call>", "</tool_call>", "}}", '{"name"'),
-    "llama_json": ("<|python_tag|>", "; ", "}}", '"parameters"'),
-    "pythonic": ("[", "]", ")", "=", ", ", "'", '"', "<|python_start|>", "<|python_end|>", "f(a=1)", "**{"),
-    "mistral": ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[{", "}]"),
-    "qwen_coder": ("</parameter>", "</function>", "</tool_call>", "<tool_call>", "<parameter=a>", "<function=f>"),
-    "anthropic": ("</invoke>", '<invoke name="f">', "</parameter>", '"tool_use"', "<function_calls>"),
-    "mcp": ('"jsonrpc"', "tools/call", "[{", "}]"),
-    "harmony": ("<|channel|>", "<|message|>", "<|call|>", "to=functions.f", "commentary"),
-    "glm": ("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "</tool_call>", "<tool_call>"),
-    "kimi": ("<|tool_call_begin|>", "<|tool_call_end|>", "<|tool_call_argument_begin|>", "<|tool_calls_section_end|>"),
-    "deepseek": ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "```", "<｜tool▁calls▁end｜>"),
-}
 
 
 @st.composite
@@ -217,7 +205,7 @@ TYPES: dict[type, str] = {str: "string", int: "integer", bool: "boolean", list: 
 @every_format
 @given(st.data())
 def test_every_gold_is_right_in_every_format(name: ToolFormat, data: st.DataObject) -> None:
-    calls, tools = data.draw(draw_calls(OWN_MARKS[name]))
+    calls, tools = data.draw(draw_calls(REPLIES.own_marks[name]))
     assert read_text_calls(FORMATS[name].write(calls), tools, name) == CallReading(calls, "", name)
 
 

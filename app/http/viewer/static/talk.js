@@ -1,5 +1,5 @@
 // Replies appear while they are written. Without this script the form is sent, and the page comes with whole replies.
-// What is not to be kept goes that way too: it stands in no page that could be opened again.
+// What is not to be kept goes that way too, as all that a draft says: it stands in no page that could be opened again.
 const form = document.getElementById("say");
 const live = document.querySelector(".live");
 
@@ -88,7 +88,8 @@ form?.addEventListener("submit", async (submitted) => {
   const sent = new FormData(form);
   const policies = sent.getAll("policy");
   const [line, happens] = [readField("line"), readField("event")];
-  if (sent.get("store") === "false" || !policies.length || !line === !happens) return;
+  const isKept = sent.get("store") !== "false" && !sent.get("character").startsWith("draft:");
+  if (!isKept || !policies.length || !line === !happens) return;
   submitted.preventDefault();
   const messages = JSON.parse(sent.get("conversation"));
   if (messages.length && messages.at(-1).role === "user" && sent.get("go_on")) {

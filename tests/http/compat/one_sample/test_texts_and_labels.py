@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from app.domain.errors import InvalidRequest
 from app.domain.tasks import Completion
 from app.http.compat.one_sample import MAX_CHARACTERS, SampleLabel, build_completion, extract_response, read_label
+from tests.support.tables import read_table
 
 TASK = f"task_{7:032x}"
 ROWS = yaml.load(Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
@@ -51,16 +52,7 @@ def test_reading_takes_linear_time() -> None:
     assert time.process_time() - began < 2
 
 
-@pytest.mark.parametrize(
-    ("label", "read"),
-    [
-        (TASK, SampleLabel(task_id=TASK)),
-        (f" {TASK}\n", SampleLabel(task_id=TASK)),
-        ({"task_id": TASK, "answer": [4]}, SampleLabel(task_id=TASK)),
-        ({"task_id": TASK, "group": None, "size": None, "purpose": None}, SampleLabel(task_id=TASK)),
-        (f'{{"task_id": "{TASK}", "group": 12, "size": 4}}', SampleLabel(task_id=TASK, group="12", size=4)),
-    ],
-)
+@pytest.mark.parametrize(("label", "read"), read_table(__file__, "labels.yaml", list[tuple[JsonValue, SampleLabel]]))
 def test_a_label_names_the_task(label: JsonValue, read: SampleLabel) -> None:
     assert read_label(label, "label") == read
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from app.domain.tasks import FunctionCall, Message, ToolCall
 from app.http.compat.openenv.sessions import OpenEnvAction, ParsedAction, parse_action
+from tests.support.tables import read_table
 
 CALL: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
 CALLED = ToolCall(id="c1", function=FunctionCall(name="add", arguments='{"a": 1}'))
@@ -18,31 +19,7 @@ def spoken(text: str | None, **more: Any) -> Message:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        ({"text": "hi"}, ParsedAction(spoken("hi"))),
-        ({"message": "hi"}, ParsedAction(spoken("hi"))),
-        ({"content": "hi", "metadata": {"from": "a typed client"}}, ParsedAction(spoken("hi"))),
-        ({"text": "", "message": None, "content": None, "tool_calls": []}, ParsedAction(spoken(""))),
-        ({"text": None}, ParsedAction(spoken(""))),
-        ({"text": "hi", "finish_reason": "length"}, ParsedAction(spoken("hi"), "length")),
-        ({"message": 42}, ParsedAction(spoken("42"))),
-        ({"message": 4.5}, ParsedAction(spoken("4.5"))),
-        ({"text": True}, ParsedAction(spoken("true"))),
-        ({"text": [1, "é"]}, ParsedAction(spoken('[1, "é"]'))),
-        ({"message": {"name": "Ada"}}, ParsedAction(spoken('{"name": "Ada"}'))),
-        ({"text": "half \ud83d of a pair"}, ParsedAction(spoken("half � of a pair"))),
-        ({"tool_calls": [CALL]}, ParsedAction(spoken(None, tool_calls=(CALLED,)))),
-        ({"text": "So:", "tool_calls": [CALL]}, ParsedAction(spoken("So:", tool_calls=(CALLED,)))),
-        (
-            {"message": {"role": "assistant", "content": None, "tool_calls": [CALL]}, "finish_reason": "stop"},
-            ParsedAction(spoken(None, tool_calls=(CALLED,)), "stop"),
-        ),
-        (
-            {"message": {"role": "assistant", "content": "So:"}, "tool_calls": [CALL]},
-            ParsedAction(spoken("So:", tool_calls=(CALLED,))),
-        ),
-    ],
+    ("data", "said"), read_table(__file__, "actions.yaml", list[tuple[dict[str, Any], ParsedAction]])
 )
 def test_an_action_is_one_message_of_the_models(data: dict[str, Any], said: ParsedAction) -> None:
     assert parse_action(data) == said
@@ -68,20 +45,7 @@ NO_CALLS = '`tool_calls`: "add(1)" was given; wanted is a list'
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({}, MISSING),
-        ({"tool_calls": [], "metadata": {"from": "a typed client"}}, MISSING),
-        ({"finish_reason": "length"}, MISSING),
-        ({"tool_calls": "add(1)"}, NO_CALLS),
-        ({"text": "hi", "tool_calls": "add(1)"}, NO_CALLS),
-        ({"message": {"role": "assistant", "content": "hi", "tool_calls": "add(1)"}}, NO_CALLS),
-        ({"tool_calls": [CALL], "mood": "good"}, "`mood`: unknown field"),
-        (
-            {"text": "hi", "message": "ho", "tool_calls": [CALL]},
-            "message: give the text once, as text, message or content",
-        ),
-    ],
+    ("data", "message"), read_table(__file__, "silent_actions.yaml", list[tuple[dict[str, Any], str]])
 )
 def test_an_action_that_says_nothing_and_unreadable_calls_are_silence(data: dict[str, Any], message: str) -> None:
     assert parse_action(data) == ParsedAction(spoken(""), read_as="nothing", fault=message)

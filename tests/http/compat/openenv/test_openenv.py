@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from app.domain.tasks import FunctionSpec, ToolSpec
 from app.http.compat.openenv.sessions import write_tool_listing
 from tests.support.openenv import Talk, talking
+from tests.support.tables import read_table
 
 
 @pytest.fixture
@@ -31,55 +32,16 @@ def unscored_counts(client: TestClient) -> list[str]:
     return [line.partition("_total")[2] for line in lines if line.startswith("atropos_envs_compat_unscored_total")]
 
 
+ONE_TURN = read_table(__file__, "one_turn.yaml", dict[str, dict[str, Any]])
+
+
 def test_an_episode_of_one_turn(toy: Talk) -> None:
-    begun = toy.told("reset", index=2, episode_id="e1")
-    task_id = begun["observation"]["task_id"]
-    ended = toy.told("step", text="0.5")
-    prompt = "Say a number in a plain tone. (train 2)"
-    facts = {"number": 2, "level": "easy"}
-    scored = {
-        "outcome": "scored",
-        "reason": None,
-        "gate": 1.0,
-        "absolute": 0.5,
-        "relative": None,
-        "criteria": [],
-        "flags": [],
-        "rationale": "",
-        "judges": [],
-        "group_id": ended["metadata"]["group_id"],
-        "group_flags": [],
-        "advantage": None,
-    }
-    observation = {"tools": [], "task_id": task_id}
-    assert (begun, ended, toy.told("state")) == (
-        {
-            "observation": {
-                "messages": [{"role": "user", "content": prompt}],
-                "text": prompt,
-                "turns_left": 1,
-                "metadata": facts,
-                **observation,
-            },
-            "reward": None,
-            "done": False,
-            "metadata": facts,
-        },
-        {
-            "observation": {"messages": [], "text": "", "turns_left": 0, "metadata": scored, **observation},
-            "reward": 0.5,
-            "done": True,
-            "metadata": scored,
-        },
-        {
-            "episode_id": "e1",
-            "step_count": 1,
-            "environment": "toy",
-            "task_id": task_id,
-            "turns_left": 0,
-            "done": True,
-        },
-    )
+    begun, ended = toy.told("reset", index=2, episode_id="e1"), toy.told("step", text="0.5")
+    task = {"task_id": begun["observation"]["task_id"]}
+    scored = ONE_TURN["scored"] | {"group_id": ended["metadata"]["group_id"]}
+    seen = [{**told, "observation": {**told["observation"], **task}} for told in (ONE_TURN["begun"], ONE_TURN["ended"])]
+    seen[1] |= {"observation": seen[1]["observation"] | {"metadata": scored}, "metadata": scored}
+    assert [begun, ended, toy.told("state")] == [*seen, ONE_TURN["state"] | task]
 
 
 OBJECT = 'a frame must be an object such as {"type": "reset", "data": {}}'
