@@ -36,6 +36,7 @@ from app.service.requests import GroupReply, HandedOutTask
 from app.service.runs import RunReport
 from app.settings import read_settings
 from app.terminal.client import AnsweredTask, ApiKey, GatewayClient, Url, find_gateway_url, open_gateway
+from app.terminal.completion import complete_run
 from app.terminal.consoles import (
     AsJson,
     Bar,
@@ -126,7 +127,10 @@ def demo(
     batch_size: Annotated[int, typer.Option(min=1, max=_MOST_TASKS, help="Tasks per step.")] = 8,
     group_size: Annotated[int, typer.Option(min=2, max=64, help="Completions per task.")] = 6,
     run: Annotated[
-        str | None, typer.Option(help="Name of a new run.", show_default="demo, or demo-2 where that is taken")
+        str | None,
+        typer.Option(
+            help="Name of a new run.", show_default="demo, or demo-2 where that is taken", autocompletion=complete_run
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of the scripted policy.")] = 0,
     url: Url = "",
