@@ -125,6 +125,10 @@ LagPolicy = Literal["flag", "drop", "pace"]
 CharacterChoice = Literal["newest", "pinned"]
 
 
+def _is_newest(choice: CharacterChoice) -> bool:
+    return choice == "newest"
+
+
 class PanelOptions(Frozen):
     """Scoring options after the environment's settings have filled in the open ones."""
 
@@ -184,9 +188,9 @@ class Run(Frozen):
     would become stale. It may change at any time."""
     min_agreement: MinAgreement | None = None
     """How far its judges must agree with people: the lower bound of the pair accuracy. It may change at any time."""
-    characters: CharacterChoice = "newest"
-    """`newest`: each epoch takes up the characters as they are published then. `pinned`: every epoch has them as they
-    were at the run's first use."""
+    characters: Annotated[CharacterChoice, Field(exclude_if=_is_newest)] = "newest"
+    """`newest`: each epoch takes up the characters as they are published then; left out of JSON, as before there was a
+    choice. `pinned`: every epoch has them as they were at the run's first use."""
     keep: KeepLevel | None = None
     """What stays of its scored groups: `all`, or scores and `texts` only; null for what the settings say. It may change
     at any time."""
