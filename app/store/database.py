@@ -439,6 +439,7 @@ class _Writer:
                 connection.begin()
             except DBAPIError as error:
                 raise StoreUnavailable("the store is locked by another process") from error
+            # All at once and sorted, before any unit: two replicas that took them one by one would wait for each other.
             if names := {name for job in batch for name in job.locks}:
                 lock_names(connection, names)
             for unit, jobs in _join_jobs(batch):

@@ -418,7 +418,7 @@ class FormPage:
         return count_findings(self.findings or ())
 
     @property
-    def told(self) -> Sequence[tuple[SheetFinding, str]]:
+    def labelled_findings(self) -> Sequence[tuple[SheetFinding, str]]:
         """The findings, each with the label of its field; empty where the form has none for it."""
         return [(one, name_form_field(one.field)) for one in self.findings or ()]
 
