@@ -115,30 +115,32 @@ def _group(number: int, scores: list[Score]) -> GroupToStore:
 def _settled_memory(served: Served) -> int:
     """What the gateway takes once it has opened all that it opens behind its first requests, in bytes."""
     httpx.get(f"{served.url}/readyz").raise_for_status()
-    taken = [_memory(served, "VmRSS")]
+    taken = [_memory(served)]
     while len(taken) < 5 or taken[-1] - taken[-5] > MEGABYTE // 4:
         time.sleep(0.5)
-        taken.append(_memory(served, "VmRSS"))
+        taken.append(_memory(served))
     return taken[-1]
 
 
-def _memory(served: Served, line: str) -> int:
+def _memory(served: Served) -> int:
+    """Without the pages of libraries: how many of Arrow's are counted depends on what the system has in its cache."""
     status = Path(f"/proc/{served.process.pid}/status").read_text(encoding="ascii")
-    return int(next(row for row in status.splitlines() if row.startswith(line)).split()[1]) * 1024
+    return int(next(row for row in status.splitlines() if row.startswith("RssAnon")).split()[1]) * 1024
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads a process's memory as Linux tells it")
 def test_a_hundred_thousand_rollouts_take_little_memory(tmp_path: Path) -> None:
-    """In each shape, and in all of them one after the other: the most that was ever taken is what is measured."""
+    """In each shape, and in all of them one after the other: the most that was taken after any piece so far."""
     told = []
     using(f"sqlite:///{tmp_path / 'gateway.db'}", _filled)
     with serving(tmp_path, python=sys.executable) as served:
-        before = _settled_memory(served)
+        most = before = _settled_memory(served)
         for wanted in ({"format": "jsonl"}, {"format": "parquet"}, {"shape": "sft"}):
             size = 0
             with httpx.stream("GET", f"{served.url}/export", params=wanted, timeout=300) as reply:
                 for piece in reply.iter_bytes():
                     size += len(piece)
-            told.append((size / MEGABYTE, (_memory(served, "VmHWM") - before) / MEGABYTE))
-    assert [(size > 1, grown < 100) for size, grown in told] == [(True, True)] * 3, told
+                    most = max(most, _memory(served))
+            told.append((size / MEGABYTE, (most - before) / MEGABYTE))
+    assert [(size > 1, grown < 75) for size, grown in told] == [(True, True)] * 3, told
