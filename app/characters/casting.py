@@ -310,6 +310,7 @@ def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequen
             *(term for event in scene.withheld for term in event.leak_terms),
             *(term for item in withheld for term in item.leak_terms),
         ),
+        traps=scene.probes.must_not_mention if scene.kind == "override" else (),
         forbidden_words=sheet.voice.forbidden_words,
         prompt=prompt,
         player_said="\n".join([*player_lines, scene.opening]),

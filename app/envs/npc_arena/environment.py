@@ -116,7 +116,7 @@ class NpcArenaReference(Frozen):
 
 class NpcArena(DatasetEnvironment[SceneRow]):
     name: ClassVar[str] = "npc_arena"
-    version: ClassVar[str] = "6"
+    version: ClassVar[str] = "7"
     Params: ClassVar[type[BaseModel]] = NpcArenaParams
     row_forms: ClassVar[tuple[type[BaseModel], ...]] = (SceneRow,)
     rubric: ClassVar[Rubric | None] = _RUBRIC
