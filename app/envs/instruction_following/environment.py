@@ -53,8 +53,8 @@ _NUMBERS: Final[Mapping[Level, tuple[tuple[int, int], ...]]] = {
 
 class InstructionFollowingParams(LevelParams, DatasetParams):
     instructions: Annotated[WholeNumber, Field(ge=1, le=5)] | None = None
-    """Number of instructions. Default by level: 1 (first), 1 or 2 (easy), 2 or 3 (medium), 3 to 5 (hard); the level also decides
-    how many of them are of a hard kind."""
+    """Number of instructions. Default by level: 1 (first), 1 or 2 (easy), 2 or 3 (medium), 3 to 5 (hard); the level
+    also decides how many of them are of a hard kind."""
     strictness: Strictness | None = None
     """What instructions of a data set mean: `ours` (the default) or `published`, both of the reply as it is, or
     `loose`: published, of the reply or of what is left without its first line, its last line or its stars."""

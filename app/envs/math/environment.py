@@ -39,7 +39,8 @@ INSTRUCTION = "Solve the problem. Reason step by step, and put the final answer 
 
 class MathParams(LevelParams, DatasetParams):
     topic: Topic | Literal["mixed"] = "mixed"
-    """Topic of the problems; level `first` has sums alone, of the topic `algebra`. `mixed`: all kinds of problems are equally frequent; the metadata names the topic."""
+    """Topic of the problems. `mixed`: all kinds of problems are equally frequent; the metadata names the topic. Level
+    `first` has sums alone, of the topic `algebra`."""
 
 
 class MathExercise(Frozen):

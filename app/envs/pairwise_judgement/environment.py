@@ -117,6 +117,9 @@ class PairwiseJudgement(DatasetEnvironment[PairRow], ProceduralEnvironment[PairS
         written = [_write_question(number, asked) for number, asked in enumerate(made.questions, start=1)]
         return {"pairs": "\n\n".join(written), "count": "one pair" if count == 1 else f"{count} pairs"}
 
+    def kind(self, made: PairSet) -> object:
+        return made.questions[0].kind
+
     def metadata(self, made: PairSet) -> dict[str, JsonValue]:
         return {"kinds": [asked.kind for asked in made.questions]}
 

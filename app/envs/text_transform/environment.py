@@ -90,8 +90,9 @@ class TextTransform(ProceduralEnvironment[TransformExercise, TextTransformParams
 
     def make(self, draws: SeededRandom, level: Level, params: TextTransformParams) -> TransformExercise:
         steps, words = _MEASURES[level]
-        draw = _draw_first_exercise if level == "first" else _draw_exercise
-        return draw(draws, params.steps or steps, params.words or words)
+        if level == "first":
+            return _draw_first_exercise(draws, params.words or words)
+        return _draw_exercise(draws, params.steps or steps, params.words or words)
 
     def key(self, made: TransformExercise) -> str:
         return " ".join(made.words)
@@ -112,8 +113,8 @@ class TextTransform(ProceduralEnvironment[TransformExercise, TextTransformParams
         return made.result
 
 
-def _draw_first_exercise(draws: SeededRandom, count: int, length: int) -> TransformExercise:
-    """Of different words, with one plain step; `count` is not heeded."""
+def _draw_first_exercise(draws: SeededRandom, length: int) -> TransformExercise:
+    """Different words, and one plain step."""
     words, step = tuple(draws.some(_WORDS, length)), draws.one(_FIRST)
     return TransformExercise(words=words, steps=(step,), result=" ".join(CHANGES[step](words, 0)))
 

@@ -82,7 +82,9 @@ class DateArithmetic(ProceduralEnvironment[DateWalk, DateArithmeticParams]):
 
     def make(self, draws: SeededRandom, level: Level, params: DateArithmeticParams) -> DateWalk:
         kinds = draws.shuffled(KINDS[level])
-        steps = tuple(_draw_step(draws, kinds[index % len(kinds)], level) for index in range(params.steps or STEPS[level]))
+        steps = tuple(
+            _draw_step(draws, kinds[index % len(kinds)], level) for index in range(params.steps or STEPS[level])
+        )
         start = FIRST_LEVEL_DAY if level == "first" else FIRST_DAY
         return DateWalk(start=start + draws.below(366 if level == "first" else DAYS) * _DAY, steps=steps)
 
