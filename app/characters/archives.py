@@ -285,4 +285,5 @@ def _split_path(field: str | None) -> Iterator[int | str]:
 def _build_refusal(name: str, document: YamlDocument, at: FieldPath, message: str) -> InvalidRequest:
     field = ".".join(str(step) for step in at)
     words = " ".join(message.split())[:300]
-    return InvalidRequest(f"{name}, line {document.find_line(at)}: {field}: {words}", field=field)
+    said = f"{field}: {words}" if field else words
+    return InvalidRequest(f"{name}, line {document.find_line(at)}: {said}", field=field or None)

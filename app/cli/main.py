@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import typer
-from typer._click.exceptions import MissingParameter, NoSuchOption, UsageError
+from typer._click.exceptions import NoArgsIsHelpError, UsageError
 from typer.core import TyperCommand, TyperGroup
 
 from app.main.features import import_packages
@@ -139,7 +139,9 @@ def _say_in_our_words() -> Iterator[None]:
     """Of what Typer, and pydantic below it, find wrong in a command line."""
     try:
         yield
-    except (MissingParameter, NoSuchOption, typer.BadParameter) as error:
+    except NoArgsIsHelpError:
+        raise
+    except UsageError as error:
         # Imported when something is wrong: pydantic would take a part of every start.
         words = _import_from("app.terminal.usage", "explain_usage")(error)
         if words is None:

@@ -32,7 +32,7 @@ from app.inference.tokens import CheckedTurn, LocalTokenizer, TokenCheckTally, c
 from app.inference.wire import EXTENSIONS, ChatCompletion, Extension, SampledMessage, Usage
 from app.service.requests import HandedOutTask
 from app.terminal import ADVANCED
-from app.terminal.client import GatewayClient, Retrier, open_gateway
+from app.terminal.client import GatewayClient, Retrier, check_url, open_gateway
 from app.terminal.consoles import errors
 
 CONNECTIONS: Final = "Connections"
@@ -41,14 +41,16 @@ SAMPLING: Final = "Sampling"
 COST_AND_CHECKS: Final = "Cost and checks"
 
 PolicyUrl = Annotated[
-    str, typer.Option(help="URL of the OpenAI-compatible policy server.", rich_help_panel=CONNECTIONS)
+    str,
+    typer.Option(help="URL of the OpenAI-compatible policy server.", rich_help_panel=CONNECTIONS, callback=check_url),
 ]
 PolicyModel = Annotated[str, typer.Option(help="Model name on the policy server.", rich_help_panel=CONNECTIONS)]
 PolicyKeyVariable = Annotated[
     str | None, typer.Option(help="Environment variable with the policy API key.", rich_help_panel=CONNECTIONS)
 ]
 GatewayUrl = Annotated[
-    str, typer.Option(help="Gateway URL.", show_default="from settings", rich_help_panel=CONNECTIONS)
+    str,
+    typer.Option(help="Gateway URL.", show_default="from settings", rich_help_panel=CONNECTIONS, callback=check_url),
 ]
 GatewayKey = Annotated[
     str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.", rich_help_panel=CONNECTIONS)

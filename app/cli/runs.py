@@ -5,7 +5,6 @@ judge: it lets the real panels judge stand-ins for replies to the environment's 
 once, and counts the prompts that they would have sent with replies as long as somebody says, or as a run's are."""
 
 import asyncio
-import json
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -425,8 +424,16 @@ def set_run(
     if as_json:
         print_json(run)
         return
-    values = run.model_dump(mode="json", include=set(options))
-    typer.echo(f"{run.name}: " + ", ".join(f"{key} {json.dumps(values[key])}" for key in options))
+    typer.echo(f"{run.name}: " + ", ".join(f"{_NAMES.get(one, one)} {_show(getattr(run, one))}" for one in options))
+
+
+_NAMES: Final = {"budget_usd": "budget in USD", "max_lag": "max lag", "lag_policy": "lag policy"}
+
+
+def _show(setting: object) -> str:
+    if setting is None:
+        return "none"
+    return ("yes" if setting else "no") if isinstance(setting, bool) else str(setting)
 
 
 async def _set_run(url: str, api_key: str, name: str, changes: Mapping[str, object]) -> Run:

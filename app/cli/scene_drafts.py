@@ -30,6 +30,7 @@ from app.envs.npc_arena.environment import PACKAGED_SCENES
 from app.inference.policies import ChatPolicy, SamplingParameters
 from app.inference.wire import Usage
 from app.settings import read_settings
+from app.terminal.client import check_url
 from app.terminal.consoles import AsJson, errors, output_console, print_outcome, require_consent, stop_on_errors
 from app.toolkit.templates import Template
 from app.toolkit.texts import escape_invisible
@@ -78,7 +79,9 @@ def scenes(
     approve: Annotated[
         bool, typer.Option("--approve", help="Go through the drafts, one by one, and serve those you want.")
     ] = False,
-    policy: Annotated[str | None, typer.Option(help="URL of the OpenAI-compatible server that drafts.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="URL of the OpenAI-compatible server that drafts.", callback=check_url)
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Model name on that server.")] = None,
     api_key_env: Annotated[str | None, typer.Option(help="Environment variable with the server's API key.")] = None,
     input_price: Annotated[

@@ -65,6 +65,7 @@ from app.service.catalogue import Catalogue
 from app.service.retrieval import DraftBuilder, PreviewOptions, PreviewResult, PreviewService, RetrievalService
 from app.settings import Settings, read_settings
 from app.telemetry.metrics import NullObserver
+from app.terminal.client import check_url
 from app.terminal.completion import complete_character
 from app.terminal.consoles import AsJson, errors, format_figure, output_console, print_outcome, stop, stop_on_errors
 from app.toolkit.templates import find_packaged_folder
@@ -103,7 +104,8 @@ def try_sheet(
     event: Annotated[list[str] | None, typer.Option(help="Event that the character knows about; repeatable.")] = None,
     reply: Annotated[list[str] | None, typer.Option(help="Reply to judge; repeat to compare several.")] = None,
     policy: Annotated[
-        str | None, typer.Option(help="URL of an OpenAI-compatible server to sample replies from.")
+        str | None,
+        typer.Option(help="URL of an OpenAI-compatible server to sample replies from.", callback=check_url),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Model name on that server.")] = None,
     count: Annotated[int, typer.Option(min=1, max=16, help="Number of replies to sample.")] = 4,

@@ -49,7 +49,7 @@ def test_what_passes_is_told_from_what_is_refused(status: int, kind: type[Except
     respx.get(f"{URL}/envs").respond(status, json=PROBLEM)
     with pytest.raises(kind) as raised:
         asked(lambda gateway: gateway.list_environments())
-    assert (type(raised.value), f"{URL}/envs returned {status}: too many." in str(raised.value)) == (kind, True)
+    assert (type(raised.value), str(raised.value)) == (kind, "too many.")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_what_is_no_problem_of_ours_is_quoted_in_short() -> None:
     with pytest.raises(Unavailable) as raised:
         asked(lambda gateway: gateway.list_judges())
     said = str(raised.value)
-    assert ("<html> bad gateway x" in said, len(said) < 400) == (True, True)
+    assert (said.split(" gateway ")[0], len(said) < 400) == (f"{URL}/judges answered 502: <html> bad", True)
 
 
 @respx.mock

@@ -28,5 +28,5 @@ def test_what_is_refused_of_one_piece_leaves_that_piece_out(status: int, reason:
 
     with pytest.raises(TaskSkipped) as raised:
         asyncio.run(send())
-    told = f"{URL}/score returned {status}: no such task"
+    told = f"{URL}/score answered {status}: no such task"
     assert (raised.value.reason, raised.value.detail) == (reason, told)

@@ -21,7 +21,7 @@ from app.evaluation.agreement import FEWEST_GROUPS, AgreementFigure, AgreementSl
 from app.evaluation.labelled_groups import ChoiceFile, read_choices
 from app.features.labels.model import ImportReceipt
 from app.features.labels.routes import JudgeAgreement
-from app.terminal.client import GatewayClient, find_gateway_url, open_gateway
+from app.terminal.client import ApiKey, GatewayClient, Url, find_gateway_url, open_gateway
 from app.terminal.completion import complete_environment, complete_judge, complete_run
 from app.terminal.consoles import AsJson, describe_error, errors, format_bracketed, output_console, print_json, stop
 from app.toolkit.texts import escape_invisible
@@ -73,8 +73,8 @@ def import_(
         str, typer.Option(help="Who imports them, where the service has no keys. With a key, its name is stored.")
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be imported, and store nothing.")] = False,
-    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
-    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    url: Url = "",
+    api_key: ApiKey = "",
     as_json: AsJson = False,
 ) -> None:
     """Import choices that people already made: pairs, and the swipes of chats.
@@ -175,8 +175,8 @@ def agreement(
         str | None, typer.Option(help="Only groups of this environment.", autocompletion=complete_environment)
     ] = None,
     run: Annotated[str | None, typer.Option(help="Only groups of this run.", autocompletion=complete_run)] = None,
-    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
-    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    url: Url = "",
+    api_key: ApiKey = "",
     as_json: AsJson = False,
 ) -> None:
     """Show how far a judge agrees with people, beside how far people agree with one another."""
