@@ -428,7 +428,7 @@ def _find_gaps(source: SheetSource) -> Iterator[SheetFinding]:
             "nothing states what the character knows: judges cannot penalise excess knowledge",
         ),
         (not probes.gold_facts, ("probes", "gold_facts"), "no gold facts: judges have nothing to check facts with"),
-        (not probes.exemplars, ("probes", "exemplars"), "no exemplars: judges cannot be tested on this one"),
+        (not probes.exemplars, ("probes", "exemplars"), "no exemplars: judges cannot be tested on this character"),
     ]
     for missing, at, message in doubts:
         if missing:
@@ -455,6 +455,6 @@ def _find_missing_scenes(source: SheetSource, scene_sets: Sequence[ScenesOutline
         yield source.build_finding("warning", ("voice", "language"), message)
     missing = [kind for kind in _PROBED if kind not in own]
     if not own:
-        yield source.build_finding("warning", ("meta", "id"), "has no scenes of its own")
+        yield source.build_finding("warning", ("meta", "id"), "no scenes of its own: it plays the generic scenes alone")
     elif missing:
-        yield source.build_finding("warning", ("meta", "id"), f"its own scenes do not probe {', '.join(missing)}")
+        yield source.build_finding("warning", ("meta", "id"), f"no scene written for: {', '.join(missing)} (optional)")

@@ -556,7 +556,7 @@ def check(
     strict: Annotated[bool, typer.Option(help="Treat warnings as errors.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check character sheets for errors, and the scenes, worlds and lorebooks that their folder brings.
+    """Check character sheets for errors, with the scenes, worlds and lorebooks in their folders.
 
     Exit code 1: errors found. Exit code 2: nothing to check."""
     try:
@@ -635,9 +635,10 @@ def print_findings(findings: Sequence[SheetFinding], read: str) -> None:
 
 
 def _format_finding(finding: SheetFinding) -> Text:
+    line = f", line {finding.line}" if finding.line else ""
+    field = (f"{finding.field}: ", "cyan") if finding.field else ""
     colour = "red" if finding.level == "error" else "yellow"
-    line = f"  {finding.line or '-'}: "
-    return Text.assemble((line, "dim"), (f"{finding.level} ", colour), (f"{finding.field} ", "cyan"), finding.message)
+    return Text.assemble("  ", (f"{finding.level}{line}: ", colour), field, finding.message)
 
 
 def format_count(number: int, word: str) -> str:
