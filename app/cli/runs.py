@@ -37,7 +37,7 @@ from app.evaluation.comparison import Comparison, Difference
 from app.http.api.models import GroupView
 from app.http.viewer.compare_pages import OWN, ComparedCheckpoints, ComparePage, TaskPair
 from app.http.viewer.run_pages import RunListing, RunRow, RunTotals
-from app.http.viewer.sentences import tell_comparison
+from app.http.viewer.sentences import tell_alarm, tell_comparison
 from app.main.components import build_panels
 from app.ports.environment import Environment, NoPrograms, NoWorkers
 from app.ports.judges import Panels
@@ -143,7 +143,7 @@ def show_run(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJ
         print_json(page)
         return
     print_rows(("what", "value"), _list_run_facts(page), title=f"run {run}")
-    columns = ("environment", ">groups", ">scored", ">no score", ">reward", ">absolute", ">calibrated", ">gated")
+    columns = ("environment", ">groups", ">scored", ">no score", ">reward", ">absolute", ">calibrated", ">set to 0")
     print_rows(columns, map(_list_totals, page.totals))
 
 
@@ -282,7 +282,7 @@ def _list_run_facts(page: ShownRun) -> Iterator[tuple[str, str]]:
         yield f"pin of {pin.environment}", f"version {pin.version}, {pin.scoring_digest[:16]}"
     for alarm in page.health.alarms if page.health is not None else ():
         if alarm.released_at is None:
-            yield "ALARM", f"{alarm.series} since about group {alarm.since_group}: {alarm.evidence}"
+            yield "ALARM", tell_alarm(alarm)
 
 
 def _list_totals(totals: RunTotals) -> tuple[str, ...]:

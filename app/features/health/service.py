@@ -365,7 +365,7 @@ class RunHealthService:
             evidence=noticed.evidence,
             raised_at=now,
         )
-        reason = f"{noticed.series} since about group {noticed.since_group}: {noticed.evidence}"
+        reason = f"{noticed.evidence}, since about group {noticed.since_group}"
         hold = Hold(alarm_id=alarm.alarm_id, reason=reason, since=now) if run.health.on_alarm == "hold" else None
         if await self._health.add_alarm(run.name, alarm, hold):
             log.warning("alarm in run %s: %s", run.name, reason)

@@ -256,8 +256,8 @@ _CHANGES: Final[Mapping[SeriesName, Callable[[float], str]]] = {
     "duplicates": partial(_tell_share, "Replies that repeat another of their group"),
     "low_signal": partial(_tell_share, "Groups of low signal"),
     "saturated": partial(_tell_share, "Rewards above .95"),
-    "calibration": partial(_tell_shift, "Absolute rewards beside calibrated ones"),
-    "shadow_distance": partial(_tell_shift, "Training judges beside the shadow judge"),
+    "calibration": partial(_tell_shift, "Absolute minus calibrated rewards"),
+    "shadow_distance": partial(_tell_shift, "Scores of the training judges minus those of the shadow judge"),
     "leniency": lambda effect: f"Judges have scored the same replies {'higher' if effect > 0 else 'lower'}",
 }
 
