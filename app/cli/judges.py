@@ -107,12 +107,12 @@ def check(
         str | None,
         typer.Argument(help="Judge name; the first judge of NPC Arena by default.", autocompletion=complete_judge),
     ] = None,
-    sheets: Annotated[int, typer.Option(min=1, help="Number of characters whose replies are perturbed.")] = 8,
+    sheets: Annotated[int, typer.Option(min=1, help="Number of characters whose replies are spoilt.")] = 8,
     votes: Annotated[int, typer.Option(min=1, max=9, help="Votes per pair and presentation order.")] = 1,
     short: Annotated[
-        bool, typer.Option("--short", help="Ask about 50 questions, and fail only for what they leave no doubt of.")
+        bool, typer.Option("--short", help="Ask only about 50 questions, and fail only for clear faults.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed for choosing characters and perturbations.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for choosing characters and ways to spoil replies.")] = 0,
     rubric: Annotated[
         Path | None,
         typer.Option(help="YAML file with a rubric.", show_default="the configured one of NPC Arena, else its own"),
@@ -122,7 +122,7 @@ def check(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
 ) -> None:
-    """Measure how often a judge prefers good replies to perturbed ones.
+    """Measure how often a judge prefers good replies to spoilt ones.
 
     Exit code 1: below target. Exit code 2: a budget stopped the check.
     Costs count against the judge budgets in the configured database."""
@@ -340,8 +340,8 @@ def _build_figures_table(checked: CheckReport) -> Table:
 
 def _build_mutations_table(checked: CheckReport) -> Table:
     table = Table(title="clean reply preferred")
-    for title in ("perturbation", "kind", "judge alone", "95 % interval", "after gates", "trials"):
-        table.add_column(title, no_wrap=title == "perturbation")
+    for title in ("spoilt by", "kind", "judge alone", "95 % interval", "with gates", "trials"):
+        table.add_column(title, no_wrap=title == "spoilt by")
     for each in checked.mutations:
         behind, _ = _format_both(each.behind_gates)
         table.add_row(each.mutation, each.grade, *_format_both(each.judge), behind, str(each.judge.trials))

@@ -34,7 +34,7 @@ from app.terminal.completion import complete_environment, complete_run
 from app.terminal.consoles import AsJson, output_console, print_json, print_outcome, stop_on_errors
 from app.toolkit.texts import format_time
 
-keys = typer.Typer(help="Make, list, rotate and revoke keys of the service.", no_args_is_help=True)
+keys = typer.Typer(help="Create, list, rotate and revoke keys of the service.", no_args_is_help=True)
 
 _BY: Final = "command line"
 """Who did it, in the record of actions."""
@@ -100,7 +100,7 @@ class Audit(Frozen):
 
 @keys.callback()
 def callback() -> None:
-    """Make, list, rotate and revoke keys of the service, in the configured store. Running services notice within
+    """Create, list, rotate and revoke keys of the service, in the configured store. Running services notice within
     seconds."""
 
 
@@ -149,7 +149,7 @@ def create(
     hard: _Hard = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and print its secret, which is never shown again.
+    """Create a key and print its secret, which is never shown again.
 
     Scopes: read, train, label, talk, play, author, metrics, admin. Without --run, --env, --dataset and --world the key
     may use all of them."""

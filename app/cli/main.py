@@ -65,12 +65,12 @@ COMMANDS: Final[Mapping[str, _CommandSource]] = MappingProxyType(
         "rubrics": _CommandSource("app.cli.rubrics", "Check, show and write rubrics."),
         "judges": _CommandSource("app.cli.judges", "List judges and measure their quality."),
         "runs": _CommandSource(
-            "app.cli.runs", "List, show and compare runs, say what one will cost, make and change one."
+            "app.cli.runs", "List, show and compare runs, estimate their cost, and create or change one."
         ),
         "groups": _CommandSource("app.cli.runs", "Show stored groups."),
-        "rlaif": _CommandSource("app.cli.rubrics", "Prepare training on a preference."),
-        "keys": _CommandSource("app.cli.keys", "Make, list, rotate and revoke keys of the service."),
-        "db": _CommandSource("app.cli.database", "Look after the database of the store."),
+        "rlaif": _CommandSource("app.cli.rubrics", "Write rubrics for training on a preference."),
+        "keys": _CommandSource("app.cli.keys", "Create, list, rotate and revoke keys of the service."),
+        "db": _CommandSource("app.cli.database", "Measure, copy and repair the database."),
         "settings": _CommandSource("app.cli.serve", "Check the settings before serving with them."),
     }
 )
@@ -112,10 +112,35 @@ class DeferredCommand(TyperCommand):
             parent.add_typer(loaded, name=self.name)
         else:
             parent.command(self.name)(loaded)
-        return typer.main.get_group(parent).commands[str(self.name)]  # type: ignore[return-value]
+        command = typer.main.get_group(parent).commands[str(self.name)]
+        for one in (command, *getattr(command, "commands", {}).values()):
+            _name_values(one)
+        return command  # type: ignore[return-value]
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         return self.load().make_context(info_name, args, parent, **extra)
+
+
+KINDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "str": "text",
+        "int": "whole number",
+        "int range": "whole number",
+        "float": "number",
+        "float range": "number",
+        "Path": "path",
+    }
+)
+"""What help and documentation call the kinds of values."""
+
+
+def _name_values(command: Any) -> None:
+    """Help shows what an option takes in words; Typer's own are Python's types."""
+    context = typer.Context(command)
+    for param in command.get_params(context):
+        if param.param_type_name == "option" and param.metavar is None:
+            kind = param.display_type(context).strip("<>").removeprefix("list[").removesuffix("]")
+            param.metavar = "" if param.is_flag else f"<{'time' if kind.startswith('%') else KINDS.get(kind, kind)}>"
 
 
 def _import_from(module: str, name: str) -> Any:
@@ -159,6 +184,7 @@ class _DeferredCommands(TyperGroup):
         }
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        _name_values(self)  # here, as Typer adds the options of completion late
         with _say_in_our_words():
             return super().make_context(info_name, args, parent, **extra)
 

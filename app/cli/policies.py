@@ -72,7 +72,7 @@ StoreTokens = Annotated[
     bool,
     typer.Option(
         "--store-tokens",
-        help="Store ids and log probabilities of single answers in the gateway too.",
+        help="Store token ids and log probabilities of single answers in the gateway too.",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -80,7 +80,7 @@ CheckTokens = Annotated[
     bool,
     typer.Option(
         "--check-tokens",
-        help="Count where --tokenizer gives other ids for the text than the server told.",
+        help="Count where --tokenizer gives other token ids than the server reported.",
         rich_help_panel=ADVANCED,
     ),
 ]

@@ -154,7 +154,7 @@ def export(
         ),
     ] = False,
     private: Annotated[
-        bool, typer.Option("--private", help="Include notes, rationales and what the judges were told.")
+        bool, typer.Option("--private", help="Include notes, reasons and what only judges were told.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     url: Url = "",

@@ -14,7 +14,7 @@ from app.toolkit.texts import escape_invisible, format_number
 
 
 def health(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJson = False) -> None:
-    """Say what has changed in a run: figures with their limits, alarms, and what the audit cost.
+    """Show what has changed in a run: figures with alarm limits, alarms, and the cost of this audit.
 
     Ends with code 1 while an alarm stands."""
     report = ask_gateway(url, api_key, lambda client: _fetch_run_health(client, run))

@@ -43,12 +43,12 @@ BATCH_BYTES = 4 * 1024 * 1024
 _IMPORTER: Final = "imported"
 """Who imports choices where nobody is named and the service has no keys."""
 
-labels = typer.Typer(help="Import choices that people made.", no_args_is_help=True)
+labels = typer.Typer(help="Import choices that people made, such as preferred replies.", no_args_is_help=True)
 
 
 @labels.callback()
 def callback() -> None:
-    """Import choices that people made."""
+    """Import choices that people made, such as preferred replies."""
 
 
 class ImportedLine(Frozen):
@@ -179,7 +179,7 @@ def _say(words: str) -> None:
 
 
 def agreement(
-    judge: Annotated[str, typer.Argument(help="Judge to look at.", autocompletion=complete_judge)],
+    judge: Annotated[str, typer.Argument(help="Judge to compare with people.", autocompletion=complete_judge)],
     env: Annotated[
         str | None, typer.Option(help="Only groups of this environment.", autocompletion=complete_environment)
     ] = None,
