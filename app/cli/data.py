@@ -25,6 +25,7 @@ from app.domain.tasks import Completion, DatasetSource
 from app.domain.values import Frozen, Split, take_evenly
 from app.ports.environment import Environment
 from app.settings import Settings, read_settings
+from app.terminal import ADVANCED
 from app.terminal.completion import complete_environment
 from app.terminal.consoles import (
     AsJson,
@@ -111,8 +112,13 @@ def check(
     path: Annotated[
         str, typer.Argument(help="Folder, file or hub id.", show_default="the data sets of the settings")
     ] = "",
-    subset: Annotated[str | None, typer.Option(help="Configuration of the data set on the hub, or subfolder.")] = None,
-    revision: Annotated[str | None, typer.Option(help="Commit, tag or branch on the hub.")] = None,
+    subset: Annotated[
+        str | None,
+        typer.Option(help="Configuration of the data set on the hub, or subfolder.", rich_help_panel=ADVANCED),
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option(help="Commit, tag or branch on the hub.", rich_help_panel=ADVANCED)
+    ] = None,
     splits: Annotated[
         list[str] | None,
         typer.Option(
@@ -125,8 +131,12 @@ def check(
             "--column", metavar="OURS=THEIRS", help="Which of its columns is ours, such as answer=Answer; repeatable."
         ),
     ] = None,
-    hold_out: Annotated[float | None, typer.Option(help="Share of train that serves as test.")] = None,
-    files: Annotated[Path | None, typer.Option(help="Folder of files that rows name, such as databases.")] = None,
+    hold_out: Annotated[
+        float | None, typer.Option(help="Share of train that serves as test.", rich_help_panel=ADVANCED)
+    ] = None,
+    files: Annotated[
+        Path | None, typer.Option(help="Folder of files that rows name, such as databases.", rich_help_panel=ADVANCED)
+    ] = None,
     tasks: Annotated[int, typer.Option(min=1, max=1_000, help="Tasks to make and score of each data set.")] = 3,
     answers: Annotated[
         int, typer.Option(min=0, help="Right answers of each data set to rewrite, spread evenly over its rows.")

@@ -52,6 +52,7 @@ from app.judges.prompts import load_rubric
 from app.main.components import build_panels, discover
 from app.ports.judges import AnsweringJudge, Judge, RepeatingJudge, ReportingJudge
 from app.settings import Settings, read_settings
+from app.terminal import ADVANCED
 from app.terminal.completion import complete_judge
 from app.terminal.consoles import (
     AsJson,
@@ -108,11 +109,15 @@ def check(
         typer.Argument(help="Judge name; the first judge of NPC Arena by default.", autocompletion=complete_judge),
     ] = None,
     sheets: Annotated[int, typer.Option(min=1, help="Number of characters whose replies are spoilt.")] = 8,
-    votes: Annotated[int, typer.Option(min=1, max=9, help="Votes per pair and presentation order.")] = 1,
+    votes: Annotated[
+        int, typer.Option(min=1, max=9, help="Votes per pair and presentation order.", rich_help_panel=ADVANCED)
+    ] = 1,
     short: Annotated[
         bool, typer.Option("--short", help="Ask only about 50 questions, and fail only for clear faults.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed for choosing characters and ways to spoil replies.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed for choosing characters and ways to spoil replies.", rich_help_panel=ADVANCED)
+    ] = 0,
     rubric: Annotated[
         Path | None,
         typer.Option(help="YAML file with a rubric.", show_default="the configured one of NPC Arena, else its own"),

@@ -114,7 +114,7 @@ class DeferredCommand(TyperCommand):
             parent.command(self.name)(loaded)
         command = typer.main.get_group(parent).commands[str(self.name)]
         for one in (command, *getattr(command, "commands", {}).values()):
-            _name_values(one)
+            _tidy_help(one)
         return command  # type: ignore[return-value]
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
@@ -134,9 +134,11 @@ KINDS: Final[Mapping[str, str]] = MappingProxyType(
 """What help and documentation call the kinds of values."""
 
 
-def _name_values(command: Any) -> None:
-    """Help shows what an option takes in words; Typer's own are Python's types."""
+def _tidy_help(command: Any) -> None:
+    """Help breaks lines where the terminal ends, not where the code does, and shows what an option takes in words:
+    Typer's own are Python's types."""
     context = typer.Context(command)
+    command.help = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
     for param in command.get_params(context):
         if param.param_type_name == "option" and param.metavar is None:
             kind = param.display_type(context).strip("<>").removeprefix("list[").removesuffix("]")
@@ -184,7 +186,7 @@ class _DeferredCommands(TyperGroup):
         }
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        _name_values(self)  # here, as Typer adds the options of completion late
+        _tidy_help(self)  # here, as Typer adds the options of completion late
         with _say_in_our_words():
             return super().make_context(info_name, args, parent, **extra)
 

@@ -44,6 +44,7 @@ from app.ports.judges import Panels
 from app.service.judging import score_completions
 from app.service.runs import RunReport
 from app.settings import Settings, read_settings
+from app.terminal import ADVANCED
 from app.terminal.client import (
     ApiKey,
     GatewayClient,
@@ -357,9 +358,14 @@ def estimate(
         typer.Option(help="Judge; repeatable.", show_default="those of the environment", autocompletion=complete_judge),
     ] = None,
     mode: Annotated[Mode | None, typer.Option(help="Judging mode.", show_default="that of the environment")] = None,
-    votes: Annotated[int | None, typer.Option(min=1, max=9, help="Votes per question.", show_default="1")] = None,
+    votes: Annotated[
+        int | None, typer.Option(min=1, max=9, help="Votes per question.", show_default="1", rich_help_panel=ADVANCED)
+    ] = None,
     readings: Annotated[
-        int | None, typer.Option(help="Maximum readings of a group in mode listwise: 1, 2 or 4.", show_default="4")
+        int | None,
+        typer.Option(
+            help="Maximum readings of a group in mode listwise: 1, 2 or 4.", show_default="4", rich_help_panel=ADVANCED
+        ),
     ] = None,
     reply_tokens: Annotated[
         int | None,
@@ -369,7 +375,7 @@ def estimate(
         str | None,
         typer.Option(help="Run from whose newest groups the length of replies is taken.", autocompletion=complete_run),
     ] = None,
-    params: Annotated[str, typer.Option(help="Environment params, as a JSON object.")] = "{}",
+    params: Annotated[str, typer.Option(help="Environment params, as a JSON object.", rich_help_panel=ADVANCED)] = "{}",
     url: Url = "",
     api_key: ApiKey = "",
     as_json: AsJson = False,

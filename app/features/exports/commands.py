@@ -91,7 +91,9 @@ def export(
     since: Annotated[
         datetime | None,
         typer.Option(
-            formats=_FORMATS, help="Only groups scored at this time or later; UTC by default.", rich_help_panel=ADVANCED
+            formats=_FORMATS,
+            help="Only groups scored at this time or later, such as 2030-01-31T12:00:00; UTC by default.",
+            rich_help_panel=ADVANCED,
         ),
     ] = None,
     until: Annotated[
@@ -259,14 +261,17 @@ def tasks(
     env: Annotated[list[str], typer.Option(help="Environment name; repeatable.", autocompletion=complete_environment)],
     trainer: Annotated[Trainer, typer.Option("--for", help="Trainer whose column format to use.")] = "trl",
     split: Annotated[Split, typer.Option(help="Split to export.")] = "train",
-    params: Annotated[str, typer.Option(help="Environment params, as a JSON object.")] = "{}",
+    params: Annotated[str, typer.Option(help="Environment params, as a JSON object.", rich_help_panel=ADVANCED)] = "{}",
     count: Annotated[
         int | None,
         typer.Option(min=1, help="Rows of each environment.", show_default="the whole split; 1,000 if it is endless"),
     ] = None,
-    first: Annotated[int, typer.Option(min=0, help="Index of the first task.")] = 0,
+    first: Annotated[int, typer.Option(min=0, help="Index of the first task.", rich_help_panel=ADVANCED)] = 0,
     run: Annotated[
-        str | None, typer.Option(help="Run whose retrieved contexts to use.", autocompletion=complete_run)
+        str | None,
+        typer.Option(
+            help="Run whose retrieved contexts to use.", autocompletion=complete_run, rich_help_panel=ADVANCED
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     url: Url = "",
