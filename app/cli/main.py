@@ -112,10 +112,10 @@ class DeferredCommand(TyperCommand):
             parent.add_typer(loaded, name=self.name)
         else:
             parent.command(self.name)(loaded)
-        command = typer.main.get_group(parent).commands[str(self.name)]
-        for one in (command, *getattr(command, "commands", {}).values()):
+        found = typer.main.get_group(parent).commands[str(self.name)]
+        for one in (found, *getattr(found, "commands", {}).values()):
             _tidy_help(one)
-        return command  # type: ignore[return-value]
+        return found  # type: ignore[return-value]
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         return self.load().make_context(info_name, args, parent, **extra)

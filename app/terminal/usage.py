@@ -50,16 +50,16 @@ def _name(param: Any) -> str:
 
 
 def _explain_value(error: typer.BadParameter) -> str | None:
-    param = error.param
+    param: Any = error.param
     if param is None:
         return error.message
     name = _name(param)
     if isinstance(error, MissingParameter):
-        return f"`{name}`: missing. {getattr(param, 'help', None) or ''}".strip()
+        return f"`{name}`: missing. {param.help or ''}".strip()
     faults = getattr(error.__cause__, "errors", None)  # of pydantic's ValidationError
     if faults is None:
         return f"`{name}`: {error.message}"
-    descriptor: Any = param.type_descriptor
+    descriptor = param.type_descriptor
     found = faults(include_url=False)
     if descriptor.is_choice:
         found = [{**one, "type": "literal_error"} for one in found]

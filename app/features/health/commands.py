@@ -6,7 +6,6 @@ from rich.table import Table
 from app.domain.runs import Run
 from app.features.health.model import RunHealth
 from app.features.health.series import SAID, HealthFigure, format_change, format_level
-from app.http.viewer.sentences import tell_alarm
 from app.terminal.client import ApiKey, GatewayClient, Url, ask_gateway
 from app.terminal.completion import RunArgument
 from app.terminal.consoles import AsJson, output_console, print_json
@@ -52,9 +51,10 @@ def _print_health(found: RunHealth) -> None:
         table.add_row(*_list_figure_cells(figure))
     console.print(table)
     for alarm in found.alarms:
-        ended = "" if alarm.released_at is None else f" Released {alarm.released_at:%Y-%m-%d %H:%M}."
-        words = f"{tell_alarm(alarm)} Noticed at group {alarm.noticed_group:,}.{ended} Evidence: {alarm.evidence}"
-        console.print(escape_invisible(words), highlight=False, markup=False)
+        ended = "" if alarm.released_at is None else f" (released {alarm.released_at:%Y-%m-%d %H:%M})"
+        who = f"{alarm.subject}: " if alarm.subject else ""
+        when = f"since about group {alarm.since_group:,}, noticed at group {alarm.noticed_group:,}{ended}"
+        console.print(escape_invisible(f"{who}{alarm.evidence}, {when}"), highlight=False, markup=False)
     if found.held is not None:
         console.print(f"The run hands out no tasks: {found.held.reason}", highlight=False, markup=False)
     spent = found.spent
