@@ -245,7 +245,7 @@ def usage(as_json: AsJson = False) -> None:
         print_json(AllUsage(keys=found))
         return
     titles = ("requests today", "judge tokens today", "judge USD today", "tasks leased", "reserved for judging")
-    table = Table("key", *titles, "quotas", "beyond them")
+    table = Table("key", *titles, "quotas", "over quota")
     for one in found:
         spent = one.usage
         table.add_row(

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from app.domain.faults import explain_faults, explain_unknown, make_printable, quote
 
 _SAID_BY_TYPER = {
-    "unknown": re.compile(r"No such command '(.*?)'\.", re.DOTALL),
+    "unknown": re.compile(r"No such command (['\"])(.*?)\1\.", re.DOTALL),
     "extra": re.compile(r"Got unexpected extra argument\(s\) \((.*)\)", re.DOTALL),
     "missing": re.compile(r"Missing command\."),
 }
@@ -35,7 +35,7 @@ def explain_usage(error: UsageError) -> str | None:
 def _explain_words(message: str, command: Any) -> str | None:
     """Of what is neither an option nor a value: commands and arguments."""
     if found := _SAID_BY_TYPER["unknown"].match(message):
-        return f"`{make_printable(found[1])}`: {explain_unknown(found[1], list(command.commands), 'command')}"
+        return f"`{make_printable(found[2])}`: {explain_unknown(found[2], list(command.commands), 'command')}"
     if _SAID_BY_TYPER["missing"].match(message) and isinstance(command, TyperGroup):
         return "a command is missing; `--help` lists them"
     if found := _SAID_BY_TYPER["extra"].match(message):
