@@ -24,7 +24,7 @@ from app.characters.sheet_forms import (
     read_sheet_form,
     write_sheet,
 )
-from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused
+from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused, Unavailable
 from app.domain.values import Name
 from app.features.authoring.model import AuthoredChange, AuthoredDraft
 from app.features.authoring.service import (
@@ -81,7 +81,8 @@ class AuthorPages:
     list_names: Callable[[], Mapping[str, str]]
     """What served characters are called, by id."""
     list_scenes: Callable[[str], Sequence[Scene]]
-    list_languages: Callable[[], Sequence[str]]
+    list_languages: Callable[[], Sequence[tuple[str, str]]]
+    """Codes and names."""
     find_trainings: Callable[[str], Awaitable[CharacterTrainings]]
 
 
@@ -301,7 +302,7 @@ def _add_editor(router: APIRouter, pages: AuthorPages, renderer: Renderer, suffi
             read, why = await _read_form_of(pages.workers, name, form.text)
             if read is not None:
                 return await _render_form(request, pages, renderer, opened, read, form.stamp)
-            outcome = Outcome(problem=f"The form cannot show this sheet: {why}", status=422)
+            outcome = Outcome(problem=f"No form: {why}", status=422)
         else:
             outcome = await _press(pages, opened.file, doing, form, author)
         if outcome.done is not None:
@@ -362,6 +363,7 @@ async def _build_editor(pages: AuthorPages, shown: _Shown) -> TextEditor:
         changed=await run_in_turn("authors", compare_lines, opened.published, form.text),
         is_new=not opened.published,
         history=await pages.authoring.list_revisions(opened.file, HISTORY),
+        no_form="" if suffix else (await _read_form_of(pages.workers, character, form.text))[1],
         import_id="" if suffix else character,
         imported=None if suffix else describe_card(await find_origin(pages.workers, form.text)),
     )
@@ -399,7 +401,7 @@ class FormPage:
     back: tuple[str, str]
     form: SheetForm
     stamp: str
-    languages: Sequence[str]
+    languages: Sequence[tuple[str, str]]
     links: tuple[tuple[str, str], ...] = ()
     publishing: Publishing | None = None
     faults: Mapping[str, str] = field(default_factory=dict)
@@ -507,10 +509,12 @@ async def _read_form_of(workers: Workers, character: str, text: str) -> tuple[Sh
     """The form that writes this sheet. Without one, why there is none."""
     try:
         read = await read_in_worker(workers, read_sheet_form, text, character, size=len(text))
-    except (RequestRefused, GatewayError) as error:
-        return None, error.detail
+    except Unavailable as error:
+        return None, f"{error.detail}."
+    except RequestRefused:
+        return None, "the sheet has errors."
     if read is None:
-        return None, "it says more than the form holds. Go on in the sheet."
+        return None, "the sheet says more than its ten fields, or has comments."
     return SheetForm.model_validate(read), ""
 
 

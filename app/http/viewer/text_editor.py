@@ -132,6 +132,8 @@ class TextEditor:
     difference: RevisionDifference | None = None
     recalled: tuple[RecalledLine, ...] | None = None
     links: tuple[tuple[str, str], ...] = ()
+    no_form: str = ""
+    """Why the form of ten fields cannot hold the sheet; empty where it can."""
     import_id: str = ""
     imported: CardReport | None = None
 

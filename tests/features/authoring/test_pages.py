@@ -67,7 +67,7 @@ async def test_a_sheet_is_drafted_and_published_by_a_form(here: Place) -> None:
     assert [is_harmless(one) for one in harmless] == [True] * 8
     assert [(one["revision"], one["note"]) for one in data["history"]] == [(2, ""), (1, f"{EVIL}\u202e")]
     assert (data["publishing"]["draft"], "identity.nom" in Outline(replies[1].text).words()) == (None, True)
-    assert "it says more than the form holds" in Outline(replies[13].text).words()
+    assert "No form: the sheet says more than its ten fields" in Outline(replies[13].text).words()
 
 
 async def test_events_and_lorebooks_are_written_by_forms(here: Place) -> None:

@@ -15,7 +15,7 @@ const check = async () => {
     const page = new DOMParser().parseFromString(await reply.text(), "text/html");
     if (number !== asked) return;
     if (!page.getElementById("checked")) throw new Error(`The check was answered with ${reply.status}: what it said is of an earlier text.`);
-    for (const id of ["findings-now", "checked"]) document.getElementById(id)?.replaceWith(page.getElementById(id));
+    for (const id of ["findings-now", "checked", "tabs"]) document.getElementById(id)?.replaceWith(page.getElementById(id));
     const count = form.querySelector("[data-count]"); // forms of what is new have neither findings nor a count
     if (count) count.textContent = page.querySelector("[data-count]").textContent;
     tell("");
