@@ -42,7 +42,7 @@ from app.features.authoring.service import (
 from app.features.authoring.store import MOST_DRAFTS
 from app.http.viewer.group_pages import MessageLine, build_lines
 from app.http.viewer.rendering import FormFields, Renderer, build_link, pick_field, read_fields, redirect
-from app.http.viewer.sentences import count_words
+from app.http.viewer.sentences import count_words, tell_text
 from app.http.viewer.text_editor import (
     HISTORY,
     Doing,
@@ -438,6 +438,12 @@ class FormPage:
         return count_findings(self.findings or ())
 
     @property
+    def says(self) -> str:
+        if self.publishing is None:
+            return "Ten fields make a character. Name and who are enough to begin."
+        return tell_text(self.publishing.draft, self.publishing.published)
+
+    @property
     def labelled_findings(self) -> Sequence[tuple[SheetFinding, str]]:
         """The findings, each with the label of its field; empty where the form has none for it."""
         return [(one, name_form_field(one.field)) for one in self.findings or ()]
@@ -537,7 +543,7 @@ async def _read_form_of(workers: Workers, character: str, text: str) -> tuple[Sh
     except RequestRefused:
         return None, "the sheet has errors."
     if read is None:
-        return None, "the sheet says more than its ten fields, or has comments."
+        return None, "the sheet says more than ten fields hold, or has comments."
     return SheetForm.model_validate(read), ""
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import html
+import re
 import sqlite3
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pydantic import JsonValue
 from app.characters.sheet_forms import SheetForm, write_sheet
 from tests.features.authoring.conftest import pack
 from tests.http.api.test_editions import NEW, OLD, Place
-from tests.support.outline import Outline
+from tests.support.outline import Outline, find_said
 
 EVIL = "</textarea></title><script>alert(1)</script>"
 HOB = "/view/characters/hob_tarrant/edit"
@@ -72,7 +73,7 @@ async def test_a_sheet_is_drafted_and_published_by_a_form(here: Place) -> None:
     assert [is_harmless(one) for one in harmless] == [True] * 8
     assert [(one["revision"], one["note"]) for one in data["history"]] == [(2, ""), (1, f"{EVIL}\u202e")]
     assert (data["publishing"]["draft"], "identity.nom" in Outline(replies[1].text).words()) == (None, True)
-    assert "No form: the sheet says more than its ten fields" in Outline(replies[13].text).words()
+    assert "No form: the sheet says more than ten fields hold" in Outline(replies[13].text).words()
 
 
 async def test_events_and_lorebooks_are_written_by_forms(here: Place) -> None:
@@ -179,8 +180,8 @@ async def test_a_character_is_begun_in_a_form_talked_to_as_a_draft_and_published
     character = form.split("/")[3]
     page = await here.client.get(f"{form}?done=draft")
     tried, published = await ask(character), await here.client.get("/characters")
-    said = {"character": f"draft:{character}", "policy": "stand-in", "line": "Are you lonely?"}
-    talked = await here.client.post("/view/talk/say", data=said, headers={"Sec-Fetch-Site": "same-origin"})
+    line = {"character": f"draft:{character}", "policy": "stand-in", "line": "Are you lonely?"}
+    talked = await here.client.post("/view/talk/say", data=line, headers={"Sec-Fetch-Site": "same-origin"})
     assert [word in Outline(talked.text).words() for word in (f"{character} (your draft)", "I've a lamp.")] == [
         True
     ] * 2
@@ -196,6 +197,12 @@ async def test_a_character_is_begun_in_a_form_talked_to_as_a_draft_and_published
     ]
     assert gallery == [{"character": character, "name": FIELDS["name"]}]
     assert [one.headers["location"] for one in led] == [form, HOB]
+    said = [find_said(one.text) for one in (empty, page, await here.client.get(HOB))]
+    assert [re.sub(r" of \d{4}-\S+ \S+\.", "", one) for one in said] == [
+        "Ten fields make a character. Name and who are enough to begin.",
+        "Your draft Not published yet.",
+        "Published: the file in the folder.",
+    ]
     assert f"/view/talk?character=draft%3A{character}" in page.text
     replies.append(
         await post(form, "publish", stamp=read_stamp(await here.client.get(form)), who=kept.json()["form"]["who"])
