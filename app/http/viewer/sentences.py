@@ -192,11 +192,14 @@ def tell_run(trend: str, attention: Sequence[str]) -> str:
     return f"{end_sentence(trend)} {end_sentence(needed)}"
 
 
-def tell_runs(runs: Sequence[tuple[str, RunState, Sequence[str]]]) -> str:
-    """Of runs by name: their states, and what of each needs attention."""
+def tell_runs(runs: Sequence[tuple[str, RunState, Sequence[str]]], environment: str = "") -> str:
+    """Of runs by name: their states, and what of each needs attention. `environment`: the one of which they have
+    groups."""
     named = dict.fromkeys(name for name, _, _ in runs)
     training = {name for name, state, _ in runs if state == "training"}
     troubled = {name: found for name, _, found in runs if found}
+    if not named and environment:
+        return f"No run on this page has groups of {escape_invisible(environment)}."
     if not named:
         return "No run yet. A run begins when a trainer asks for tasks under its name."
     begun = _tell_training(len(training), len(named))
