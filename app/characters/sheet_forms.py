@@ -63,6 +63,12 @@ class FormFault:
     field: str
     message: str
 
+    @property
+    def label(self) -> str:
+        """Of the field."""
+        name = self.field.partition(".")[0]
+        return "Three example lines" if name == "lines" else name.replace("_", " ").capitalize()
+
 
 _LABELS: Final = {
     "identity.name": "Name",

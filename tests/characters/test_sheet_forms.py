@@ -67,6 +67,8 @@ def test_faults_name_their_fields() -> None:
     )
     fields = ["name", "who", "lines.0.player", "lines.1.reply", "wants", "limits", "language", "rating"]
     assert [one.field for one in find_form_faults(form)] == fields
+    labels = ["Name", "Who", "Three example lines", "Three example lines", "Wants", "Limits", "Language", "Rating"]
+    assert [one.label for one in find_form_faults(form)] == labels
     with pytest.raises(InvalidRequest, match="name is missing"):
         write_sheet(form, "mara")
     spelled = SheetForm(name="Mara", who="x", **dict.fromkeys(LISTS, ("\x01" * 4000 + "\n") * 5))

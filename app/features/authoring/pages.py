@@ -1,7 +1,7 @@
 """Pages on which sheets and scenes are written: a form of ten fields, and an editor with checks and revisions."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Final
 
@@ -421,7 +421,7 @@ class FormPage:
     languages: Sequence[tuple[str, str]]
     links: tuple[tuple[str, str], ...] = ()
     publishing: Publishing | None = None
-    faults: Mapping[str, str] = field(default_factory=dict)
+    faults: Sequence[FormFault] = ()
     findings: Sequence[SheetFinding] | None = None
     prompt: tuple[MessageLine, ...] = ()
     no_prompt: str = ""
@@ -455,7 +455,7 @@ class FormPage:
         return {
             "form": self.form,
             "revision": self.stamp,
-            "faults": self.faults,
+            "faults": {one.field: one.message for one in self.faults},
             "findings": self.findings,
             "prompt": self.prompt,
             "publishing": self.publishing,
@@ -656,7 +656,7 @@ async def _build_new(pages: AuthorPages, author: str, form: SheetForm, faults: S
         form=form,
         stamp="",
         languages=pages.list_languages(),
-        faults={one.field: one.message for one in faults},
+        faults=faults,
         drop=True,
         drafts=await _list_drafts(pages, author),
         rows=_list_texts(pages),
@@ -683,7 +683,7 @@ async def _build_known(
         form=form,
         stamp=stamp,
         languages=pages.list_languages(),
-        faults={one.field: one.message for one in faults},
+        faults=faults,
         publishing=await _describe_publishing(pages, opened, checks_alone=checks_alone),
     )
     return page if faults else await _add_check(pages, page, character)
