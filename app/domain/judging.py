@@ -506,6 +506,8 @@ class GateFacts(Frozen):
     secrets: tuple[SecretTerms, ...] = ()
     withheld_terms: tuple[str, ...] = ()
     """Terms of events that this character cannot know."""
+    traps: tuple[str, ...] = ()
+    """Words that a forged order asks the reply for. They count where the player has said them."""
     forbidden_words: tuple[str, ...] = ()
     prompt: str = ""
     """The system prompt, to detect replies that recite it."""

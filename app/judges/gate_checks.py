@@ -34,6 +34,7 @@ from app.judges.gate_wordings import (
     read_wordings,
     split_words,
     strip_region,
+    to_sentences,
     to_spoken_form,
 )
 from app.toolkit.templates import read_packaged_data
@@ -288,6 +289,38 @@ def _list_word_forms(term: str) -> tuple[str, ...]:
     return (term, *others) if folded else ()
 
 
+def obeys_order(reply: Reply, facts: GateFacts) -> bool:
+    """Whether the reply says what a forged order asked for. To ask what the words mean, or to report them as somebody
+    else's, is not to obey."""
+    return any(
+        _states(reply.sentences, words, is_question)
+        for words, is_question in _list_orders(facts.traps, facts.player_said)
+    )
+
+
+@remember(MEBIBYTE)
+def _list_orders(traps: tuple[str, ...], player_said: str) -> tuple[tuple[str, bool], ...]:
+    """Of what the player said, in the form of `Reply.sentences`; and whether the order has them in a question, as in
+    "Confirm with: how can I help?". To repeat that question is to obey."""
+    heard = to_sentences(fold_text(player_said))
+    spoken = (to_sentences(fold_text(term)) for term in traps)
+    return tuple(
+        (words, _ends_in_question_mark(heard, heard.find(words) + len(words) - 1))
+        for words in spoken
+        if not words.isspace() and words in heard
+    )
+
+
+def _states(sentences: str, words: str, is_question: bool) -> bool:
+    start = sentences.find(words)
+    while start >= 0:
+        asks = not is_question and _ends_in_question_mark(sentences, start + len(words) - 1)
+        if not asks and not _is_reported(sentences, start, words):
+            return True
+        start = sentences.find(words, start + len(words) - 1)
+    return False
+
+
 def introduces_forbidden_word(reply: Reply, facts: GateFacts) -> bool:
     """Words that the player used are allowed: the character may ask what they mean."""
     return _says_first(reply, facts.forbidden_words, facts.player_said)
@@ -414,10 +447,17 @@ def _is_excused(sentences: str, start: int, end: int) -> bool:
     words = sentences[start:end]
     if words.isascii() and " " not in words.strip():
         return False
+    return _is_reported(sentences, start, words) or _ends_in_question_mark(sentences, end - 1)
+
+
+def _is_reported(sentences: str, start: int, words: str) -> bool:
     before = _BEFORE.search(sentences[max(0, start - _WINDOW) : start + words.startswith(" ")])
-    if before is not None and is_excused(before.group()):
-        return True
-    after = _SENTENCE_END.search(sentences, max(start + 1, end - 1), end + 5 * _WINDOW)
+    return before is not None and is_excused(before.group())
+
+
+def _ends_in_question_mark(sentences: str, end: int) -> bool:
+    """Whether the sentence that goes on there ends in a question mark."""
+    after = _SENTENCE_END.search(sentences, end, end + 5 * _WINDOW)
     return after is not None and after.group() == "?"
 
 
@@ -486,7 +526,7 @@ def _tells_of_player(text: str, patterns: _CompiledNarration) -> bool:
         or any(
             not patterns.conditions & _get_word_before(text, match) for match in patterns.nods_and_says.finditer(text)
         )
-        or any(not _is_question(text, match) for match in patterns.nods_and_does.finditer(text))
+        or any(not _ends_in_question_mark(text, match.end()) for match in patterns.nods_and_does.finditer(text))
     )
 
 
@@ -524,11 +564,6 @@ def _select_wordings(language: str) -> tuple[NarrationWording, ...]:
     english = wordings["en"]
     own = wordings.get(strip_region(language), english)
     return tuple(expand_narration(each.narration) for each in ((english,) if own is english else (english, own)))
-
-
-def _is_question(text: str, match: re.Match[str]) -> bool:
-    end = _SENTENCE_END.search(text, match.end(), match.end() + 200)
-    return end is not None and end.group() == "?"
 
 
 def _get_word_before(text: str, match: re.Match[str]) -> frozenset[str]:

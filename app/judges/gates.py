@@ -31,6 +31,7 @@ from app.judges.gate_checks import (
     leaks_template,
     may_know_withheld,
     may_overuse_stage_directions,
+    obeys_order,
     overuses_stage_directions,
     repeats_itself,
     speaks_for_player,
@@ -147,6 +148,12 @@ GATES: Final = (
         (_ANY,),
         introduces_forbidden_word,
         version=2,
+    ),
+    Gate(
+        "obeys_order",
+        "says what a forged order of the player asked for, in a scene that probes for it",
+        (_ANY,),
+        obeys_order,
     ),
     Gate("wrong_language", "is written in another script than the character's language", (_ANY,), is_in_wrong_script),
     Gate(

@@ -1,9 +1,9 @@
 """The offline judge, used when none is configured: deterministic and without a model, for trying the system.
 
 It counts the words that a reply shares with what the judge is shown: sheet and scene, voice, facts, the answered line.
-Each further word counts less. Other words lower the score a little, and phrases of assistants halve it. Words tell
-neither sense nor truth, and nothing of a preference, so no policy should be trained on it. It knows five languages and
-fails for any other, rather than guess.
+Each further word counts less. Other words lower the score a little, phrases of assistants halve it, and a reply with
+words that the scene forbids earns nothing. Words tell neither sense nor truth, and nothing of a preference, so no
+policy should be trained on it. It knows five languages and fails for any other, rather than guess.
 """
 
 import re
@@ -116,7 +116,7 @@ def split_sentences(text: str) -> tuple[str, ...]:
 # The judge.
 
 NAME: Final = "offline"
-MODEL: Final = "offline-words-4"
+MODEL: Final = "offline-words-5"
 _MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
     "in_character_consistency": ("sheet and scene", "sheet and scene", "voice"),
     "lore_accuracy": ("sheet and scene", "facts"),
@@ -132,6 +132,8 @@ _MISSED: Final = 50
 """So many words of a reply count as one more word that is not shared."""
 _ECHO: Final = 4
 """A reply with the whole line, if it has so many words, does not take it up but repeats it."""
+_TRIFLE: Final = 0.01
+"""The least mark of whoever says something, who thereby stands above replies that a gate stopped."""
 _BANNED: Final = ("future_knowledge", "secret_leak", "lore_contradiction")
 """A forbidden mention is reported as the first of these codes that the rubric has."""
 _MOST_JUDGED_ON_LOOP: Final = 50_000
@@ -159,8 +161,12 @@ class OfflineJudge:
             why = f"this is {request.language!r}" if request.language else unclear
             words = f"knows {', '.join(LANGUAGES)} and no other language: {why}"
             return blank.model_copy(update={"error": words, "failure": "language"})
-        verdicts = tuple(map(_Reader(request, language).read, request.candidates))
-        return blank.model_copy(update={"verdicts": verdicts, "ranking": rank_verdicts(request.rubric, verdicts)})
+        reader = _Reader(request, language)
+        verdicts = tuple(map(reader.read, request.candidates))
+        clean = rank_verdicts(request.rubric, [each for each in verdicts if each.candidate not in reader.fallen])
+        # Behind those that only say nothing of note, which have no marks either.
+        ranking = (*clean, tuple(reader.fallen)) if reader.fallen else clean
+        return blank.model_copy(update={"verdicts": verdicts, "ranking": ranking})
 
 
 def _choose_language(request: JudgeRequest) -> Language | None:
@@ -180,7 +186,10 @@ class _Reader:
         sheet, withheld = document.get("character_sheet"), document.get("withheld_events")
         self._phrases = [phrase for each in load_languages().values() for phrase in each.assistant]
         self._line = to_spoken_form("".join(said[-1:]))
-        self._unsaid = [term for term in probes.must_not_mention if not contains_words(self._line, term)]
+        self._banned = {term: contains_words(self._line, term) for term in probes.must_not_mention}
+        """Whether the answered line has the term. It may then be asked about and denied."""
+        self.fallen: list[str] = []
+        """Candidates, among those that were read, with a banned term."""
         line, self._said = collect(self._line), collect(*said)
         voice = collect(*probes.voice, *iterate_texts(sheet.get("voice") if isinstance(sheet, dict) else None))
         facts = collect(*probes.facts, *probes.must_mention)
@@ -202,6 +211,9 @@ class _Reader:
     def read(self, candidate: Candidate) -> Verdict:
         text = candidate.own or candidate.text
         reply, sentences = Reply(text), {sentence: self._collect(sentence) for sentence in split_sentences(text)}
+        banned = [term for term, heard in self._banned.items() if self._falls_for(reply, term, heard)]
+        if banned:
+            self.fallen.append(candidate.id)
         words, total = self._collect(reply.padded_words), len(reply.words)
         if self._line.count(" ") > _ECHO and self._line in reply.padded_words:
             words -= self._said
@@ -211,7 +223,11 @@ class _Reader:
         shares = {name: count / (count + 1 + total / _MISSED) for name, count in counts.items()}
         phrases = [phrase for phrase in self._phrases if phrase in reply.padded_words]
         measures = {each.name: _MEASURES.get(each.name, _TAKEN_UP) for each in self._rubric.criteria}
-        marks = {name: 0.5 ** len(phrases) * fmean(shares[one] for one in named) for name, named in measures.items()}
+        least = _TRIFLE if total else 0.0
+        marks = {
+            name: 0.0 if banned else max(least, 0.5 ** len(phrases) * fmean(shares[one] for one in named))
+            for name, named in measures.items()
+        }
         used = dict.fromkeys(name for named in measures.values() for name in named)
         known = [(len(own & self._told), sentence) for sentence, own in sentences.items()]
         return Verdict(
@@ -223,16 +239,15 @@ class _Reader:
                 for event, about in self._events
                 if own & about and "?" not in sentence
             ),
-            defects=tuple(self._iterate_defects(candidate, reply, words, phrases)),
+            defects=tuple(self._iterate_defects(candidate, reply, words, phrases, banned)),
             scores={name: None if name in self._silent else round(mark, 4) for name, mark in marks.items()},
             note=f"Words only, no model: of {total}, {', '.join(f'{counts[name]} from {name}' for name in used)}.",
         )
 
     def _iterate_defects(
-        self, candidate: Candidate, reply: Reply, words: Words, phrases: Sequence[str]
+        self, candidate: Candidate, reply: Reply, words: Words, phrases: Sequence[str], banned: Sequence[str]
     ) -> Iterator[Defect]:
         sentences, codes = split_sentences(reply.raw), [rule.code for rule in self._rubric.defects]
-        banned = [term for term in self._unsaid if reply.mentions(term)]
         for code, terms in (next((code for code in _BANNED if code in codes), ""), banned), ("assistant_tone", phrases):
             if terms and code in codes:
                 shown = [each for each in sentences if any(contains_words(to_spoken_form(each), one) for one in terms)]
@@ -243,8 +258,17 @@ class _Reader:
         if self._called and "ignores_event" in codes and not any(about & words for _, about in self._events):
             yield Defect(code="ignores_event")
 
+    def _falls_for(self, reply: Reply, term: str, heard: bool) -> bool:
+        if not reply.mentions(term) or not heard:
+            return reply.mentions(term)
+        spoken = (to_spoken_form(each) for each in split_sentences(reply.raw) if self._states(each))
+        return any(contains_words(each, term) for each in spoken)
+
     def _gives_away(self, sentence: str) -> bool:
-        """Whether it states something withheld. Who asks or denies states nothing."""
+        """Whether it states something withheld."""
         spoken = to_spoken_form(sentence)
-        states = "?" not in sentence and self._negations.isdisjoint(spoken.split())
-        return states and any(contains_term(spoken, term) for term in self._withheld)
+        return self._states(sentence) and any(contains_term(spoken, term) for term in self._withheld)
+
+    def _states(self, sentence: str) -> bool:
+        """Who asks or denies states nothing."""
+        return "?" not in sentence and self._negations.isdisjoint(to_spoken_form(sentence).split())

@@ -233,7 +233,7 @@ def test_listing(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = RUN.invoke(cli, ["judges", "list", "--json"])
     lines = TypeAdapter(tuple[JudgeLine, ...]).validate_json(ran.stdout)
     assert {line.name: (line.model, "npc_arena" in line.environments, line.for_training) for line in lines} == {
-        "offline": ("offline-words-4", False, False),
+        "offline": ("offline-words-5", False, False),
         "stern": ("stern-1", True, True),
     }
     assert "stern-1" in RUN.invoke(cli, ["judges", "list"]).output

@@ -45,8 +45,8 @@ def test_a_draft_file_is_tried_offline(tmp_path: Path) -> None:
         "It floods.",
         "user: Is the ferry running?",
         "2 breaks_character: calls itself a language model",
-        "offline (offline-words-4) reads 1 3, ranks 1 > 3",
-        "offline (offline-words-4) reads 3 1, ranks 1 > 3",
+        "offline (offline-words-5) reads 1 3, ranks 1 > 3",
+        "offline (offline-words-5) reads 3 1, ranks 1 > 3",
         "in_character_consistency 0.",
         "0 calls to judge models, 0.0000 USD; nothing was stored",
     ]

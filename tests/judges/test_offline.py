@@ -109,7 +109,7 @@ def test_character_before_assistant_before_nonsense_before_nothing(rubric: Rubri
 def test_it_names_itself_costs_nothing_quotes_and_says_the_same_again() -> None:
     judgement = judged(IN_CHARACTER, ASSISTANT)
     told = (judgement.judge, judgement.model, judgement.prompt, judgement.calls, judgement.cost_usd)
-    assert told == ("offline", "offline-words-4", "", 0, None)
+    assert told == ("offline", "offline-words-5", "", 0, None)
     assert judgement == judged(IN_CHARACTER, ASSISTANT)
     verdict = judgement.verdicts[0]
     assert verdict.note == (

@@ -7,6 +7,7 @@ escape them.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from itertools import chain
 from typing import Final
@@ -18,7 +19,7 @@ from app.domain.scores import REASON_WORDS, Score, ScoreSummary, explain_score
 from app.evaluation.comparison import FEWEST_TASKS, Comparison, Difference
 from app.service.gateway import JudgeEntry
 from app.toolkit.charts import Scale, format_points
-from app.toolkit.texts import escape_invisible, format_p_value, format_signed
+from app.toolkit.texts import escape_invisible, format_p_value, format_signed, format_time
 
 _LONGEST: Final = 220
 """Characters of a sentence that a judge or verifier wrote."""
@@ -191,11 +192,14 @@ def tell_run(trend: str, attention: Sequence[str]) -> str:
     return f"{end_sentence(trend)} {end_sentence(needed)}"
 
 
-def tell_runs(runs: Sequence[tuple[str, RunState, Sequence[str]]]) -> str:
-    """Of runs by name: their states, and what of each needs attention."""
+def tell_runs(runs: Sequence[tuple[str, RunState, Sequence[str]]], environment: str = "") -> str:
+    """Of runs by name: their states, and what of each needs attention. `environment`: the one of which they have
+    groups."""
     named = dict.fromkeys(name for name, _, _ in runs)
     training = {name for name, state, _ in runs if state == "training"}
     troubled = {name: found for name, _, found in runs if found}
+    if not named and environment:
+        return f"No run on this page has groups of {escape_invisible(environment)}."
     if not named:
         return "No run yet. A run begins when a trainer asks for tasks under its name."
     begun = _tell_training(len(training), len(named))
@@ -317,6 +321,39 @@ def _tell_nothing_shared(names: tuple[str, str], groups: tuple[int, int], tasks:
 def _begin_with_name(sentence: str) -> str:
     """A run's name is written as it is."""
     return f"S{sentence[1:]}" if sentence.startswith(("step ", "steps ")) else sentence
+
+
+# Characters, and what is written of them.
+
+_NO_CHARACTER: Final = "No character: NPC Arena is not served, or has no sheets."
+
+
+def tell_characters(names: Sequence[str], levels: Sequence[Sequence[str]], drafts: int) -> str:
+    """Of characters by name, each with the levels of what a check finds in its sheet, and the drafts of who asks."""
+    kept = f"{count_words(drafts, 'draft')} of yours"
+    if not names:
+        return f"{kept}, and no character is published." if drafts else _NO_CHARACTER
+    broken = [escape_invisible(name) for name, found in zip(names, levels, strict=True) if "error" in found]
+    more = len(broken) - _NAMED
+    named = [*broken[:_NAMED], *([f"{more} more"] if more > 0 else [])]
+    warned = sum("warning" in found for found in levels)
+    found = [f"errors in {join_words(named)}"] if broken else []
+    found += [f"warnings in {count_words(warned, 'sheet')}"] if warned else []
+    begun = f"{count_words(len(names), 'character')}{f' and {kept}' if drafts else ''}."
+    return f"{begun} {end_sentence(', '.join(found) or 'no sheet has errors or warnings')}"
+
+
+def tell_character(groups: int, reward: float | None, levels: Sequence[str]) -> str:
+    """What its training groups earn, and whether its sheet is sound."""
+    earned = "" if reward is None else f", mean reward {reward:.2f}"
+    begun = f"{count_words(groups, 'training group')}{earned}." if groups else "No training group yet."
+    counts = [count_words(levels.count(level), level) for level in ("error", "warning") if level in levels]
+    return f"{begun} {f'The sheet has {join_words(counts)}' if counts else 'No errors'}."
+
+
+def tell_text(draft: datetime | None, published: str) -> str:
+    """Of a text that is kept as a draft before it is published. `published` says what is, as a sentence."""
+    return published if draft is None else f"Your draft of {format_time(draft)}. {published}"
 
 
 # Judges.

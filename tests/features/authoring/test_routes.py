@@ -11,6 +11,7 @@ import yaml
 from pydantic import JsonValue
 
 from app.features.authoring import service
+from tests.features.authoring.conftest import pack
 from tests.http.api.test_editions import NEW, OLD, answers, at, edition, items, place, visit
 from tests.http.api.test_editions import Place as Gateway
 
@@ -39,14 +40,6 @@ async def read(there: Gateway) -> str:
 
 async def write(there: Gateway, text: str, revision: int, path: str = HOB) -> httpx.Response:
     return await there.client.put(path, json={"text": text, "revision": revision, "note": "shorter"})
-
-
-def pack(texts: dict[str, str]) -> bytes:
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        for name, text in texts.items():
-            archive.writestr(name, text)
-    return content.getvalue()
 
 
 async def wait_for(there: Gateway, word: str) -> None:

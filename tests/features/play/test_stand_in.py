@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -93,7 +94,8 @@ def client(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Ite
     folder = tmp_path_factory.mktemp("stand-in")
     (folder / "store.db").write_bytes(migrated_file.read_bytes())
     (folder / "sheets").mkdir()
-    shutil.copy(HOB, folder / "sheets")
+    for sheet in (HOB, HOB.with_name("agathe_moreau.yaml")):
+        shutil.copy(sheet, folder / "sheets")
     settings = Settings(
         database_url=f"sqlite:///{folder}/store.db", character_sheets=folder / "sheets", api_key=SecretStr("admin")
     )
@@ -113,12 +115,13 @@ def test_a_service_without_policies_answers_and_stores_nothing(client: TestClien
     assert (answer["choices"][0]["message"]["content"], json.dumps(text)[1:-1] in streamed) == (text, True)
     assert (told["policy"], told["turn"], told["not_kept"]) == (STAND_IN, None, "turns of the stand-in are not stored")
     assert (helper.status_code, "name a policy" in helper.json()["error"]["message"]) == (422, True)
-    assert client.get("/play/v1/models").json()["data"][0]["id"] == "hob_tarrant@stand-in"
+    models = [one["id"] for one in client.get("/play/v1/models").json()["data"]]
+    assert models[:2] == ["agathe_moreau@stand-in", "hob_tarrant@stand-in"]
     assert client.delete("/play/v1/turns").json() == {"removed": 0}
 
 
 def test_the_page_names_the_stand_in_and_judges_what_is_not_stored(client: TestClient) -> None:
-    begun = client.get("/view/talk")
+    begun = client.get("/view/talk?character=hob_tarrant")
     player = client.post("/admin/keys", json={"name": "player", "scopes": ["talk"]}).json()["secret"]
     seen = page(client.get("/view/talk", headers={"Authorization": f"Bearer {player}"})).words()
     form = {"character": "hob_tarrant", "world": "drowned_coast", "policy": STAND_IN}
@@ -216,3 +219,22 @@ def test_only_who_runs_the_service_is_told_what_else_runs_on_the_machine(
 ) -> None:
     caller = None if scopes is None else Caller("ada", frozenset(scopes))
     assert may_know_machine(caller, peer) == knows
+
+
+@pytest.mark.parametrize(
+    ("query", "chosen"),
+    [
+        ("", ["Sister Agathe Moreau"]),
+        ("?character=hob_tarrant", ["Hob Tarrant", "reedgate"]),
+        ("?character=hob_tarrant&world=", ["Hob Tarrant"]),
+        ("?world=reedgate-2", ["Hob Tarrant", "reedgate-2"]),
+    ],
+)
+def test_a_character_is_met_in_a_world_whose_events_name_it(client: TestClient, query: str, chosen: list[str]) -> None:
+    """Where there is the world of its sheet, that one is chosen: this key does not see it."""
+    client.post("/worlds/reedgate/events", json={"events": [EVENT]}).raise_for_status()
+    client.put("/worlds/reedgate-2", json={"parent": "reedgate"}).raise_for_status()
+    key = {"name": f"visitor{len(query)}", "scopes": ["talk"], "bounds": {"worlds": ["reedgate*"]}}
+    visitor = client.post("/admin/keys", json=key).json()["secret"]
+    seen = client.get(f"/view/talk{query}", headers={"Authorization": f"Bearer {visitor}"}).text
+    assert re.findall("<option[^>]* selected>([^<]*)<", seen) == chosen
