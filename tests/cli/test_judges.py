@@ -128,7 +128,16 @@ def test_a_judge_that_answers_nonsense_is_caught_and_says_why(monkeypatch: pytes
     with serving(lambda number, received: Reply(b'{"error": {"message": "no such model"}}', status=404)) as server:
         configure(monkeypatch, server.url)
         code, found, output = check("--sheets", "1")
-    assert (code, "answered" in missed(found), "404" in output) == (1, True, True)
+        words = (
+            "stern (stern-1): below target: do not train on this judge\nfailed: 3 of 3 questions: the judge's server "
+        )
+        # Each of them once more without a format of the answer, and so are the words that are read back.
+        assert (code, len(server.received), words + "answered 404: no such model" in output) == (1, 8, True), output
+        assert found is not None
+        assert found.settled == "3 of 3 questions got no usable answer"
+        code, found, _ = check("--sheets", "1", "--whole")
+    assert found is not None
+    assert (code, found.settled, found.questions) == (1, None, build_packaged_questions(1, 1, 0).count)
 
 
 def test_the_check_says_what_the_server_refuses_and_ignores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +213,44 @@ def test_a_check_stops_before_a_budget_is_exceeded_and_shows_what_it_has(monkeyp
     assert spent <= 0.2
 
 
+def test_a_check_goes_on_with_the_answers_that_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = build_packaged_questions(4, 1, 0).count
+    with serving(judging(good)) as server:
+        configure(monkeypatch, server.url, **PRICES, budget_usd="0.2")
+        _, first, _ = check()
+        configure(monkeypatch, server.url, **PRICES, budget_usd="20")
+        code, found, output = check()
+        assert first is not None
+        assert found is not None
+        stored, asked = first.questions, len(server.received)
+        assert f"{stored} of {count} answers are stored from an earlier check" in output
+        assert f"{count - stored} calls to stern" in output
+        # Words are read back before each part.
+        assert (code, found.stored, found.calls, asked) == (0, stored, count, count + 2)
+        _, again, _ = check()
+        assert (again, len(server.received)) == (found.model_copy(update={"stored": count}), asked)
+        _, fresh, _ = check("--fresh")
+        assert (fresh, len(server.received)) == (found.model_copy(update={"stored": 0}), asked + 1 + count)
+
+
+def test_a_judge_is_listed_with_what_its_answers_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    def list_check() -> str:
+        ran = RUN.invoke(cli, ["judges", "list", "--json"])
+        (line,) = [line for line in TypeAdapter(tuple[JudgeLine, ...]).validate_json(ran.stdout) if line.for_training]
+        return line.check
+
+    found = []
+    for levels, forms in ((good, (["--short"], [])), (always_first, (["--short"],))):
+        with serving(judging(levels)) as server:
+            configure(monkeypatch, server.url)
+            found.append(list_check())
+            for form in forms:
+                RUN.invoke(cli, ["judges", "check", "stern", "--yes", *form])
+                found.append(list_check())
+    count = build_packaged_questions(8, 1, 0).count
+    assert found == ["not checked", f"50 of {count} answers", "passed", "not checked", "failed"]
+
+
 def test_the_offline_judge_is_named_as_what_it_is() -> None:
     ran = RUN.invoke(cli, ["judges", "check", "--sheets", "4", "--json", "-"])
     assert ran.exit_code == 1
@@ -216,7 +263,7 @@ def test_a_short_check_asks_fifty_questions_and_fails_for_what_is_beyond_doubt(m
     for name, levels in (("good", good), ("first", always_first)):
         with serving(judging(levels)) as server:
             configure(monkeypatch, server.url)
-            code, report, _ = check("--short")
+            code, report, _ = check("--short", "--whole")
             assert report is not None
             found[name] = (code, len(server.received), set(missed(report)) - {"test-retest, ICC(1,1)"})
     assert found == {"good": (0, 51, set()), "first": (1, 51, {"pair accuracy, hard", "swap consistency", "ties"})}
@@ -246,7 +293,7 @@ def prefers_letter_a(scene: str, texts: Mapping[str, str]) -> Mapping[str, float
 def test_equal_replies_show_a_preference_for_letters(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(judging(prefers_letter_a)) as server:
         configure(monkeypatch, server.url)
-        _, found, output = check()
+        _, found, output = check("--whole")
     assert found is not None, output
     assert [(each.letter, each.first.value, each.score.value) for each in found.letters] == [
         ("A", 1.0, 1.0),
