@@ -8,6 +8,7 @@ measures a judge by people's labels instead."""
 import asyncio
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -158,7 +159,8 @@ def check(
         stop(f"--votes {votes}: judge {name!r} has temperature 0, so all its votes would be the same answer")
     chosen = _find_rubric(panels, rubric)
     questions = build_short_questions(seed, chosen) if short else build_packaged_questions(sheets, votes, seed, chosen)
-    rules = CheckRules(short=short, patience_seconds=None if whole else _PATIENCE_SECONDS)
+    # The offline judge costs nothing, and the tutorial shows all of its figures.
+    rules = CheckRules(short=short, patience_seconds=None if whole or name == OFFLINE else _PATIENCE_SECONDS)
     if (config := settings.judges.get(name)) is not None:
         rules = replace(rules, max_concurrency=config.max_concurrency, deadline_seconds=config.deadline_seconds)
     with stop_on_errors():
@@ -191,27 +193,31 @@ class _Check:
 
 def _run_check(check: _Check) -> CheckReport:
     try:
-        return asyncio.run(_measure_judge(check))
+        with asyncio.Runner() as runner:
+            return _ask_with_consent(check, runner)
     except KeyboardInterrupt:
         if check.fresh:
             stop("stopped; the answers are not kept", STOPPED)
         stop_to_resume(". The answers so far are kept")
 
 
-async def _measure_judge(check: _Check) -> CheckReport:
-    async with open_judge_panels(check.settings, reuse=True) as panels:
-        judge = panels.judges[check.judge]
-        requests = tuple(check.questions.iterate_requests())
-        stored = {} if check.fresh else await recall_answers(judge, requests)
-        left = [request for number, request in enumerate(requests) if number not in stored]
+def _ask_with_consent(check: _Check, runner: asyncio.Runner) -> CheckReport:
+    """Consent is asked for outside of the event loop, which would hold back a Ctrl-C."""
+    opened = AsyncExitStack()
+    try:
+        panels = runner.run(opened.enter_async_context(open_judge_panels(check.settings, reuse=True)))
+        judge, requests = panels.judges[check.judge], tuple(check.questions.iterate_requests())
+        stored = {} if check.fresh else runner.run(recall_answers(judge, requests))
         if stored:
             words = f"{len(stored)} of {len(requests)} answers are stored from an earlier check; --fresh asks again"
             errors.print(words, highlight=False, soft_wrap=True)
-        if left:
+        if left := [request for number, request in enumerate(requests) if number not in stored]:
             require_consent(_tell_cost(check.judge, left, check.settings), yes=check.yes)
-            await _require_whole_prompts(judge, check.questions)
-        evidence = await _ask_questions(check, judge, stored)
-        _print_server_traits(judge)
+            runner.run(_require_whole_prompts(judge, check.questions))
+        evidence = runner.run(_ask_questions(check, judge, stored))
+    finally:
+        runner.run(opened.aclose())
+    _print_server_traits(judge)
     return build_report(judge.name, judge.model, evidence, check.rules)
 
 
@@ -286,7 +292,7 @@ def _tell_cost(name: str, requests: Sequence[JudgeRequest], settings: Settings) 
         errors.print(f"{len(requests)} questions, no calls: the offline judge has no model", highlight=False)
         return 0.0
     cost = estimate_questions(name, requests, settings)
-    errors.print(f"{cost.describe()}; retries come on top", highlight=False, markup=False)
+    errors.print(f"{cost.describe()}; retries come on top", highlight=False, markup=False, soft_wrap=True)
     return cost.most_usd
 
 

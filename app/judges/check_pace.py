@@ -151,7 +151,8 @@ class PacedAsking:
     def _set_pace(self, most: int) -> None:
         self._has_pace = True
         if most < self.at_once:
-            self._answer_seconds = self.answer_seconds * most / self.at_once
+            if self._seconds:  # otherwise none has come since half as many were asked at once
+                self._answer_seconds = self.answer_seconds * most / self.at_once
             self.at_once, self._seconds = most, []
 
 
