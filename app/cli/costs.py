@@ -399,4 +399,4 @@ def format_duration(seconds: float) -> str:
     minutes, hours = seconds / 60, seconds / 3600
     if hours >= 1:
         return f"{hours:.1f} hours"
-    return f"{minutes:.0f} minutes" if minutes >= 1 else f"{seconds:.0f} seconds"
+    return _format_count(round(minutes), "minute") if minutes >= 1 else _format_count(round(seconds), "second")

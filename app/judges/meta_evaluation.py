@@ -296,9 +296,9 @@ class _CheckReadings:
 def describe_stored_check(judge: Judge, questions: CheckQuestions, stored: Mapping[int, Judgement]) -> str:
     """How far these questions have been answered, and whether the judge passes. Failed answers are never stored, so a
     few may be missing from a whole check."""
-    readings = _CheckReadings(judge, questions, _ASK_ALL, stored)
     if not stored:
         return "not checked"
+    readings = _CheckReadings(judge, questions, _ASK_ALL, stored)
     if readings.find_lost_target() is not None:
         return "failed"
     passed = build_report(judge.name, judge.model, readings.build_evidence()).passed

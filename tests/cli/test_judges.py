@@ -1,10 +1,13 @@
 """`judges check` and `judges list` from the terminal, against judges on the other side of a socket."""
 
 import json
+import os
 import re
+import signal
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from threading import Event
 
 import pytest
 from fastapi.testclient import TestClient
@@ -18,7 +21,9 @@ from app.judges.meta_evaluation import CheckReport
 from app.judges.prompts import render_lines
 from app.main.application import create_app
 from app.settings import read_settings
+from app.terminal.consoles import RESUME
 from tests.support.chat_server import Received, Reply, serving
+from tests.support.forked_programs import ROOT, ForkedProgram
 from tests.support.preferring import complete, write_verdict
 from tests.support.shown_prompts import shown_to
 
@@ -213,24 +218,39 @@ def test_a_check_stops_before_a_budget_is_exceeded_and_shows_what_it_has(monkeyp
     assert spent <= 0.2
 
 
-def test_a_check_goes_on_with_the_answers_that_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    count = build_packaged_questions(4, 1, 0).count
-    with serving(judging(good)) as server:
-        configure(monkeypatch, server.url, **PRICES, budget_usd="0.2")
-        _, first, _ = check()
-        configure(monkeypatch, server.url, **PRICES, budget_usd="20")
+def test_a_check_goes_on_after_ctrl_c_with_the_answers_that_are_stored(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    count, asked, stopped = build_packaged_questions(4, 1, 0).count, Event(), Event()
+
+    def script(number: int, received: Received) -> Reply:
+        if number == 20:
+            asked.set()
+        if number >= 20:
+            stopped.wait(60)
+        return judging(good)(number, received)
+
+    with serving(script) as server:
+        configure(monkeypatch, server.url)
+        log, arguments = tmp_path / "told", ("judges", "check", "stern", "--sheets", "4", "--yes")
+        program = ForkedProgram("app.cli", arguments, tmp_path, {**os.environ, "PYTHONPATH": str(ROOT)}, log)
+        assert asked.wait(60), log.read_text()
+        program.send_signal(signal.SIGINT)
+        stopped.set()
+        assert (program.wait(60), RESUME in log.read_text()) == (130, True), log.read_text()
+        before = len(server.received)
         code, found, output = check()
-        assert first is not None
         assert found is not None
-        stored, asked = first.questions, len(server.received)
-        assert f"{stored} of {count} answers are stored from an earlier check" in output
-        assert f"{count - stored} calls to stern" in output
         # Words are read back before each part.
-        assert (code, found.stored, found.calls, asked) == (0, stored, count, count + 2)
-        _, again, _ = check()
-        assert (again, len(server.received)) == (found.model_copy(update={"stored": count}), asked)
-        _, fresh, _ = check("--fresh")
-        assert (fresh, len(server.received)) == (found.model_copy(update={"stored": 0}), asked + 1 + count)
+        assert (code, 0 < found.stored < before) == (0, True), output
+        assert (found.questions, len(server.received) - before) == (count, 1 + count - found.stored)
+        assert f"{found.stored} of {count} answers are stored from an earlier check" in output
+        assert f"{count - found.stored} calls to stern" in output
+        before = len(server.received)
+        assert (check()[1], len(server.received)) == (found.model_copy(update={"stored": count}), before)
+        fresh = check("--fresh")[1]
+        assert fresh is not None
+        assert (fresh.stored, fresh.questions, len(server.received)) == (0, count, before + 1 + count)
 
 
 def test_a_judge_is_listed_with_what_its_answers_say(monkeypatch: pytest.MonkeyPatch) -> None:
