@@ -9,6 +9,7 @@ from app.features.health.series import HealthFigure
 from app.terminal.client import ApiKey, GatewayClient, Url, ask_gateway
 from app.terminal.completion import RunArgument
 from app.terminal.consoles import AsJson, format_figure, format_interval, output_console, print_json
+from app.toolkit.texts import escape_invisible
 
 
 def health(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJson = False) -> None:
@@ -49,11 +50,12 @@ def _print_health(found: RunHealth) -> None:
     for figure in found.figures:
         table.add_row(*_list_figure_cells(figure))
     console.print(table)
+    for finding in found.findings:
+        console.print(f"newest groups: {escape_invisible(finding.sentence)}", highlight=False, markup=False)
     for alarm in found.alarms:
-        ended = "" if alarm.released_at is None else f" (released {alarm.released_at:%Y-%m-%d %H:%M})"
+        ended = "" if alarm.released_at is None else f", released {alarm.released_at:%Y-%m-%d %H:%M}"
         console.print(
-            f"{alarm.series} since about group {alarm.since_group}, noticed at group {alarm.noticed_group}{ended}: "
-            f"{alarm.evidence}",
+            f"{escape_invisible(alarm.words)} (noticed at group {alarm.noticed_group}{ended})",
             highlight=False,
             markup=False,
         )

@@ -125,6 +125,7 @@ LOGARITHMIC: Final[frozenset[TrendName]] = frozenset(("length", "escalated"))
 CAN_SEE: Final = (
     "whether the run's judges read the same frozen texts higher or lower than before, from anchors",
     "that a judge's server names another model or fingerprint",
+    "whether the first 64 groups leave a trainer anything to learn, and what keeps replies from a reward",
     "shifts of the run's figures beside their own trend, within environment and label",
     "whether the training judges and the shadow judge drift apart, where there is one",
 )
@@ -133,7 +134,7 @@ CANNOT_SEE: Final = (
     "a change of a judge that leaves the mean of the anchors' scores as it was",
     "a drift as slow and steady as learning: it counts as the series' trend",
     "rises of the reward that a policy earns by deceiving the judge, unless another figure moves with them",
-    "anything before the first 140 groups of a series",
+    "changes before the first 140 groups of a series",
 )
 
 
