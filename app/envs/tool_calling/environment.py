@@ -173,9 +173,15 @@ def _grade_reply(request: ToolRequest, reading: CallReading) -> Score:
                 for rule, one in matches.items()
             ),
         ),
-        flags=("malformed_call",) if reading.fault else (),
+        flags=_list_flags(request, reading),
         rationale=_explain_score(request, reading, matched, refused),
     )
+
+
+def _list_flags(request: ToolRequest, reading: CallReading) -> tuple[str, ...]:
+    if reading.fault:
+        return ("malformed_call",)
+    return ("no_call",) if request.expected and not reading.calls else ()
 
 
 def _explain_score(request: ToolRequest, reading: CallReading, matched: CallMatch, refused: bool) -> str:
