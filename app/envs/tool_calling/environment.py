@@ -157,7 +157,7 @@ def _grade_reply(request: ToolRequest, reading: CallReading) -> Score:
     matched = matches[request.strictness]
     refused = is_right_refusal(reading.said, request)
     is_read = not reading.fault and (refused or bool(request.expected))
-    correct = is_read and matched.correct
+    correct, missing = is_read and matched.correct, bool(request.expected) and not reading.calls
     return Score(
         outcome="scored",
         reward=float(correct),
@@ -173,15 +173,9 @@ def _grade_reply(request: ToolRequest, reading: CallReading) -> Score:
                 for rule, one in matches.items()
             ),
         ),
-        flags=_list_flags(request, reading),
+        flags=("malformed_call",) if reading.fault else ("no_call",) if missing else (),
         rationale=_explain_score(request, reading, matched, refused),
     )
-
-
-def _list_flags(request: ToolRequest, reading: CallReading) -> tuple[str, ...]:
-    if reading.fault:
-        return ("malformed_call",)
-    return ("no_call",) if request.expected and not reading.calls else ()
 
 
 def _explain_score(request: ToolRequest, reading: CallReading, matched: CallMatch, refused: bool) -> str:
