@@ -32,7 +32,6 @@ from app.service.requests import GroupReply
 from app.terminal.client import AnsweredTask, GatewayClient, Retrier, describe_url, stop_on_signals
 from app.terminal.consoles import ProgressDisplay, tell_report
 from app.terminal.files import hold_file, require_same_options, write_file
-from app.toolkit.texts import escape_invisible
 
 ItemT = TypeVar("ItemT")
 
@@ -262,7 +261,7 @@ class RewardTally:
     def _tell(self, finding: Finding) -> None:
         wanted = {"run": self.run, "flag": finding.flag, "reason": finding.reason}
         found = urlencode({name: value for name, value in wanted.items() if value})
-        line = f"{escape_invisible(finding.sentence)} Examples: {describe_url(self.gateway_url)}/view/groups?{found}"
+        line = f"{finding.sentence} Examples: {describe_url(self.gateway_url)}/view/groups?{found}"
         if self._said.get(self._name(finding)) != line:
             self._said[self._name(finding)] = line
             self.say(line)

@@ -171,12 +171,13 @@ class ToolCheck:
     say: Callable[[str], None]
     _begun: bool = False
 
-    async def check_task(self, task: HandedOutTask) -> None:
+    async def check_task(self, task: HandedOutTask, patience: Retrier) -> None:
         if self._begun or not task.tools:
             return
         self._begun = True
+        ask = partial(self.server.hides_tools, task.messages, task.tools)
         with suppress(GatewayError):  # it befalls the task too, which tells of it
-            if await self.server.hides_tools(task.messages, task.tools):
+            if await patience.retry_until_answered(POLICY, ask):
                 self.say(
                     f"The chat template of {self.server.model} shows no tools: a prompt of {task.environment} counts "
                     "as many tokens with them as without. Use another template, or `tool_format: hermes` in the params "
@@ -197,11 +198,11 @@ class RolloutPlayer:
 
     async def sample_single(self, task: HandedOutTask, count: int) -> list[ChatEpisode]:
         """Episodes of a single-turn task."""
-        await self.tools.check_task(task)
+        await self.tools.check_task(task, self.patience)
         return [build_single_turn(message) for message in await self._sample_messages(task.messages, task.tools, count)]
 
     async def play_episode(self, task: HandedOutTask, seeds: _Seeds = _use_no_seed) -> ChatEpisode:
-        await self.tools.check_task(task)
+        await self.tools.check_task(task, self.patience)
         turns = 0
 
         async def ask(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> SampledMessage:

@@ -421,9 +421,10 @@ class NumberAnswer:
 
 
 _NOTHING = NumberAnswer(None, None, ("no_answer",))
-_NUMERAL = re.compile(r"-?[0-9][0-9,]*+(?:\.[0-9]++)?")
-_LAST_WORDS = 200
-"""Characters of the end of a reply in which a number is looked for that nothing commits to."""
+_LAST_NUMBER = re.compile(r"(-?[0-9][0-9,]*+(?:\.[0-9]++)?)[^0-9\n]{0,40}$")
+"""A number at the end of a reply, with a few words behind it, that nothing commits to."""
+_LAST_CHARACTERS = 200
+"""Of a reply, in which it is looked for."""
 
 
 def read_number(reply: str) -> NumberAnswer:
@@ -452,10 +453,10 @@ def _explain_answer(reading: NumberAnswer, correct: bool, reply: str) -> str:
     if "unfinished_thinking" in reading.flags:
         return "the thinking never ended"
     if reading.place is None:
-        last = _NUMERAL.findall(reply[-_LAST_WORDS:].rstrip().rpartition("\n")[2])
-        if not last:
+        last = _LAST_NUMBER.search(reply[-_LAST_CHARACTERS:].rstrip())
+        if last is None:
             return "no answer was committed"
-        return f"ends with {last[-1]}, but not in the form asked for: `#### {last[-1]}`"
+        return f"ends with {last[1]}, but not in the form asked for: `#### {last[1]}`"
     if reading.value is None:
         return (
             "the boxes differ"

@@ -77,6 +77,7 @@ from app.service.requests import HandedOutTask
 from app.service.runs import RunSettings
 from app.terminal.client import AnsweredTask, GatewayClient, Retrier, describe_url
 from app.terminal.consoles import GoOn, Standing, show_progress
+from app.toolkit.texts import escape_invisible
 
 _MOST_IN_A_ROW: Final = 32
 """Consecutive tasks without a reward after which the evaluation is aborted."""
@@ -444,7 +445,7 @@ class EvaluationSession:
         return completed
 
     def _print_line(self, line: str) -> None:
-        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(escape_invisible(line), highlight=False, markup=False, soft_wrap=True)
 
     def _write_report(self, ledger: EvaluationLedger, context: EvaluationContext) -> EvaluationReport:
         attempts = build_attempts(ledger, context.tasks, context.environment.label)

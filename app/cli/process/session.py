@@ -127,6 +127,8 @@ _LEASES: Final = "leases to expire"
 """What the progress bar says is waited for."""
 _GRACE_SECONDS: Final = 5.0
 """How long a request for tasks may go on after a stop."""
+_MOST_REASON: Final = 300
+"""Characters of why a group has no reward."""
 _MOST_IN_A_ROW: Final = 32
 """Consecutive groups left out after which the command is aborted."""
 
@@ -332,7 +334,9 @@ class _ProcessRunner:
         if None in reply.rewards:
             reasons = sorted({score.reason for score in reply.scores if score.reason is not None})
             why = next((score.rationale for score in reply.scores if score.reason and score.rationale), "no reward")
-            raise TaskSkipped(f"unscored ({', '.join(reasons)})", f"{reply.group_id}: {why}", answered=True)
+            raise TaskSkipped(
+                f"unscored ({', '.join(reasons)})", f"{reply.group_id}: {why[:_MOST_REASON]}", answered=True
+            )
         return reply
 
     async def _settle_left_out(self, item: TaskInHand, left_out: TaskSkipped) -> None:
