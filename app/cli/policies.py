@@ -8,7 +8,7 @@ them, else the tokenizer's; log probabilities only ever go with the server's own
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -164,6 +164,29 @@ class TaskSkipped(GatewayError):
         self.answered = answered
 
 
+@dataclass
+class ToolCheck:
+    """Looks once, at the first task with tools, whether the policy sees any, and says so where it does not: such a
+    policy calls none, and nothing else tells why."""
+
+    server: InferenceServer
+    say: Callable[[str], None]
+    _begun: bool = False
+
+    async def check_task(self, task: HandedOutTask, patience: Retrier) -> None:
+        if self._begun or not task.tools:
+            return
+        self._begun = True
+        ask = partial(self.server.hides_tools, task.messages, task.tools)
+        with suppress(GatewayError):  # it befalls the task too, which tells of it
+            if await patience.retry_until_answered(POLICY, ask):
+                self.say(
+                    f"The chat template of {self.server.model} shows no tools: a prompt of {task.environment} counts "
+                    "as many tokens with them as without. Use another template, or `tool_format: hermes` in the params "
+                    "of the environment, which writes tools into the prompt."
+                )
+
+
 @dataclass(frozen=True)
 class RolloutPlayer:
     """`note` receives usage and seconds of every answer. Raises TaskSkipped when a server refuses the task or the
@@ -173,12 +196,15 @@ class RolloutPlayer:
     gateway: GatewayClient
     patience: Retrier
     note: Callable[[Usage, float], None]
+    tools: ToolCheck
 
     async def sample_single(self, task: HandedOutTask, count: int) -> list[ChatEpisode]:
         """Episodes of a single-turn task."""
+        await self.tools.check_task(task, self.patience)
         return [build_single_turn(message) for message in await self._sample_messages(task.messages, task.tools, count)]
 
     async def play_episode(self, task: HandedOutTask, seeds: _Seeds = _use_no_seed) -> ChatEpisode:
+        await self.tools.check_task(task, self.patience)
         turns = 0
 
         async def ask(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> SampledMessage:

@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal, Protocol, Self
 from pydantic import ConfigDict, Field
 
 from app.domain.judging import JudgeVersion
+from app.domain.low_rewards import Finding
 from app.domain.rollups import GROUPS_PER_BUCKET
 from app.domain.runs import Alarm, HealthOptions, Hold, TrendName
 from app.domain.values import FiniteNumber, Frozen, compute_mean_interval
@@ -51,6 +52,8 @@ class HealthState(Frozen):
     failures: int = 0
     """Anchor readings in a row that failed, and how many groups the run had at the last of them."""
     failed_at: int = 0
+    is_beginning_judged: bool = False
+    """Whether the run had the groups by which its beginning is judged."""
 
     @property
     def newest(self) -> int:
@@ -160,6 +163,8 @@ class RunHealth(Frozen):
     held: Hold | None
     alarms: tuple[Alarm, ...]
     """Newest first, at most a hundred."""
+    findings: tuple[Finding, ...] = ()
+    """Why the rewards of its newest groups are low, commonest cause first; at most three."""
     figures: tuple[HealthFigure, ...]
     anchors: int
     """Frozen groups that are read again."""

@@ -22,6 +22,7 @@ _CURVES: Final[Mapping[SeriesName, tuple[str, ...]]] = {
     "saturated": ("saturated",),
     "duplicates": ("duplicates",),
     "calibration": ("gap",),
+    "beginning": ("reward",),
 }
 """The curves into which alarms of a series are drawn."""
 

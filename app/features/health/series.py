@@ -94,6 +94,7 @@ class SeriesWords:
 
 
 SAID: Final[Mapping[SeriesName, SeriesWords]] = {
+    "beginning": SeriesWords("Beginning", "whether the first groups leave a trainer anything to learn"),
     "leniency": SeriesWords(
         "Kindness of judges",
         "how much higher judges score the same replies than at the start, in standard deviations of their scores",
@@ -176,6 +177,7 @@ _DIFFERENCES: Final[frozenset[TrendName]] = frozenset(("calibration", "shadow_di
 CAN_SEE: Final = (
     "whether the run's judges read the same frozen texts higher or lower than before, from anchors",
     "that a judge's server names another model or fingerprint",
+    "whether the first 64 groups leave a trainer anything to learn, and what keeps replies from a reward",
     "shifts of the run's figures beside their own trend, within environment and label",
     "whether the training judges and the shadow judge drift apart, where there is one",
 )
@@ -184,7 +186,7 @@ CANNOT_SEE: Final = (
     "a change of a judge that leaves the mean of the anchors' scores as it was",
     "a drift as slow and steady as learning: it counts as the series' trend",
     "rises of the reward that a policy earns by deceiving the judge, unless another figure moves with them",
-    "anything before the first 140 groups of a series",
+    "changes before the first 140 groups of a series",
 )
 
 

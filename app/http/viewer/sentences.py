@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Final, Literal
 
 from app.domain.budgets import BudgetForecast
 from app.domain.rollups import Rollup, add_up_rollups
-from app.domain.runs import Alarm, Purpose, RunProgress, RunState, SeriesName
+from app.domain.runs import Alarm, Purpose, RunProgress, RunState, TrendName
 from app.domain.scores import REASON_WORDS, Score, ScoreSummary, explain_score
 from app.evaluation.comparison import FEWEST_TASKS, Comparison, Difference
 from app.service.gateway import JudgeEntry
@@ -230,7 +230,9 @@ def tell_home(
 
 
 def tell_alarm(alarm: Alarm) -> str:
-    """What changed and since when; its evidence has the figures."""
+    """What changed and since when; its evidence has the figures. A bad beginning is no change, and is told whole."""
+    if alarm.series == "beginning":
+        return _clean(escape_invisible(alarm.evidence))
     subject = f"{escape_invisible(alarm.subject)}: " if alarm.subject else ""
     return f"{subject}{_CHANGES[alarm.series](alarm.effect)} since about group {alarm.since_group:,}."
 
@@ -250,7 +252,7 @@ def _tell_shift(noun: str, effect: float) -> str:
     return f"{noun}: {abs(effect):.2f} {'higher' if effect > 0 else 'lower'}"
 
 
-_CHANGES: Final[Mapping[SeriesName, Callable[[float], str]]] = {
+_CHANGES: Final[Mapping[TrendName | Literal["leniency"], Callable[[float], str]]] = {
     "length": partial(_tell_ratio, "Replies", "longer", "shorter"),
     "escalated": partial(_tell_ratio, "Readings of a group", "more", "fewer"),
     "absolute": partial(_tell_shift, "Absolute rewards"),
