@@ -21,6 +21,7 @@ from app.domain.errors import GatewayError, InvalidRequest, RequestRefused, Unav
 from app.domain.tasks import Completion, Message, ToolSpec, Turn
 from app.inference.connection import Connection
 from app.inference.policies import (
+    QUIET_SECONDS,
     ChatEpisode,
     Exchange,
     InferenceServer,
@@ -269,10 +270,12 @@ async def require_model(server: InferenceServer) -> None:
 # Tokens: what the policy server told, and what the texts give again.
 
 
-async def probe_server(server: InferenceServer, patience: Retrier) -> tuple[tuple[Extension, ...], SampledMessage]:
+async def probe_server(
+    server: InferenceServer, patience: Retrier, quiet_seconds: float = QUIET_SECONDS
+) -> tuple[tuple[Extension, ...], SampledMessage]:
     """The server's supported extensions, and its reply to a request for one token. A server that is there but busy is
-    waited for. Unavailable when it does not answer; RequestRefused when it refuses even a plain request, NotFound for
-    an unknown model."""
+    waited for, and after `quiet_seconds` without a reply that is said. Unavailable when it does not answer;
+    RequestRefused when it refuses even a plain request, NotFound for an unknown model."""
     await require_model(server)
     hello = (Message(role="user", content="Hello."),)
     refused: RequestRefused | None = None
@@ -280,28 +283,48 @@ async def probe_server(server: InferenceServer, patience: Retrier) -> tuple[tupl
         asked = InferenceServer(server.connection, server.model, server.sampling.shortest, extensions)
         try:
             return extensions, (
-                await patience.retry_until_answered(POLICY, _tell_wait(partial(asked.ask, hello)))
+                await patience.retry_until_answered(POLICY, _tell_wait(partial(asked.ask, hello), quiet_seconds))
             ).said[0]
         except InvalidRequest as error:
             refused = error
     raise refused or Unavailable(f"{server.base} was not asked")
 
 
-def _tell_wait(ask: Callable[[], Awaitable[_T]]) -> Callable[[], Awaitable[_T]]:
+def _tell_wait(ask: Callable[[], Coroutine[Any, Any, _T]], quiet_seconds: float) -> Callable[[], Awaitable[_T]]:
     """Says once what is waited for: no progress is shown yet."""
     told = False
 
-    async def ask_and_tell() -> _T:
+    def tell(why: str) -> None:
         nonlocal told
+        if not told:
+            errors.print(f"waiting for {POLICY}: {why}", highlight=False, markup=False)
+        told = True
+
+    async def ask_and_tell() -> _T:
+        asking = asyncio.create_task(ask())
         try:
-            return await ask()
+            done, _ = await asyncio.wait({asking}, timeout=quiet_seconds)
+            if not done:
+                tell(f"no reply for {quiet_seconds:g} s; it may be busy with other requests")
+            return await asking
         except Unavailable as error:
-            if not told:
-                errors.print(f"waiting for {POLICY}: {error.detail}", highlight=False, markup=False)
-            told = True
+            tell(error.detail)
             raise
+        finally:
+            asking.cancel()
 
     return ask_and_tell
+
+
+def list_policy_waits(server: InferenceServer) -> list[str]:
+    """For the progress: what the policy's server has not answered for long."""
+    wait = server.standing.describe_wait()
+    return [f"waiting for {POLICY}: {wait}"] if wait else []
+
+
+def describe_missing_ids(reply: SampledMessage) -> str:
+    """Of a server whose reply `has_tokens` is not."""
+    return "returns no token ids" if reply.ids is None else "returns the token ids of replies, but not of prompts"
 
 
 def build_exchanges(task: HandedOutTask, episode: ChatEpisode, tokenizer: LocalTokenizer | None) -> list[Exchange]:
@@ -317,7 +340,7 @@ def _build_exchange(
     task: HandedOutTask, before: Sequence[Message], message: SampledMessage, tokenizer: LocalTokenizer | None
 ) -> Exchange:
     if tokenizer is None and not message.has_tokens:
-        raise UserError("the policy's server returned no token ids: set --tokenizer")
+        raise UserError(f"the policy's server {describe_missing_ids(message)}: set --tokenizer")
     prompt, ids = message.prompt_ids, message.ids
     if tokenizer is not None:
         prompt = tokenizer.encode_prompt(before, task.tools) if prompt is None else prompt

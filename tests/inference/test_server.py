@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -89,6 +90,42 @@ def test_replies_that_broke_off_are_counted_by_their_length() -> None:
         assert len(finish(answer.ask([Message(role="user", content="Hello?")])).said) == 1
     told = "2 of 5 replies broke off and were asked for again (25.0% up to 500 characters, 100.0% of longer ones)"
     assert (server.tally.describe(), ReplyTally().describe()) == (told, "")
+
+
+def test_requests_without_a_reply_are_told_once_they_wait_for_long() -> None:
+    class Watched(ScriptedConnection):
+        async def post(self, body: Mapping[str, JsonValue], path: str = "") -> ServerReply:
+            told.extend(server.standing.describe_wait(at_least) for at_least in (0.0, 3600.0))
+            return await super().post(body, path)
+
+    told: list[str] = []
+    server = InferenceServer(Watched(b'{"choices": [{"message": {"content": "Aye."}}]}'), "m")
+    finish(server.ask([Message(role="user", content="Hello?")]))
+    told.append(server.standing.describe_wait(0.0))
+    assert told == ["requests without a reply: 1, the oldest sent 0 s ago", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ("Field 'n': Value must be between 1 <= value <= 4, but got 8", [8, 4]),
+        ("n must be 1 when using greedy sampling, got 8.", [8, 4]),
+        ("the prompt has 9000 tokens", [8]),
+    ],
+)
+def test_a_server_that_gives_fewer_replies_at_once_is_asked_for_fewer(words: str, asked: list[int]) -> None:
+    class Limited(ScriptedConnection):
+        async def post(self, body: Mapping[str, JsonValue], path: str = "") -> ServerReply:
+            reply = await super().post(body, path)
+            refusal = json.dumps({"error": {"message": words}}).encode()
+            return ServerReply(400, {}, refusal) if body.get("n") == 8 else reply
+
+    connection = Limited(b'{"choices": [{"message": {"content": "Aye."}}]}')
+    server = InferenceServer(connection, "m")
+    for _ in range(2):
+        with suppress(InvalidRequest):
+            finish(server.ask([Message(role="user", content="Hello?")], count=8))
+    assert [one["n"] for one in connection.sent] == [*asked, asked[-1]]
 
 
 EMPTIED = b'{"finish_reason": "content_filter", "message": {"content": ""}}'

@@ -62,7 +62,9 @@ from app.cli.policies import (
     ToolCheck,
     add_token_ids,
     build_exchanges,
+    describe_missing_ids,
     gather_or_cancel,
+    list_policy_waits,
     probe_server,
     require_model,
 )
@@ -395,7 +397,7 @@ class EvaluationSession:
             return server
         extensions, reply = await probe_server(server, Retrier(ends_after=self.patience_seconds))
         if not reply.has_tokens:
-            raise InvalidRequest(f"{', '.join(self.tokens.needed_by)}: {server.base} returns no token ids")
+            raise InvalidRequest(f"{', '.join(self.tokens.needed_by)}: {server.base} {describe_missing_ids(reply)}")
         return replace(server, extensions=extensions)
 
     def _build_recorder(self) -> _TokenRecorder:
@@ -432,7 +434,8 @@ class EvaluationSession:
         runner = _EvaluationRunner(work, campaign, server, ledger, tally, rewards, tools, line)
 
         def tell() -> Standing:
-            return Standing(tally.done, [*tally.list_words(), *campaign.patience.list_waits()])
+            waits = [*campaign.patience.list_waits(), *list_policy_waits(server)]
+            return Standing(tally.done, [*tally.list_words(), *waits])
 
         try:
             async with show_progress(self.console, self.spec.environment, "tasks", len(work.tasks), tell) as display:

@@ -29,7 +29,9 @@ from app.cli.policies import (
     ToolCheck,
     add_token_ids,
     build_exchanges,
+    describe_missing_ids,
     gather_or_cancel,
+    list_policy_waits,
     probe_server,
 )
 from app.cli.process.atropos import TRAINER, AtroposApi, AtroposOutput, SampledCompletion, build_group_line
@@ -109,11 +111,12 @@ class _Sampler:
         return samples
 
     def _build_sample(self, task: HandedOutTask, episode: ChatEpisode) -> SampledCompletion:
+        completion = add_token_ids(episode) if self.stores_tokens else episode.completion
         if not self.needs_tokens and self.tokenizer is None and not all(message.has_tokens for message in episode.said):
-            return SampledCompletion(completion=episode.completion, sequence=None)
+            return SampledCompletion(completion=completion, sequence=None)
         exchanges = build_exchanges(task, episode, self.tokenizer)
         return SampledCompletion(
-            completion=add_token_ids(episode) if self.stores_tokens else episode.completion,
+            completion=completion,
             sequence=build_sequence(exchanges),
             turns=build_turns(exchanges),
         )
@@ -406,7 +409,7 @@ class ProcessSession:
             async with self._open_output(journal, until_started, server) as output:
                 processing = _ProcessRunner(self.plan, campaign, sampler, output, journal, meter, rewards)
                 try:
-                    return await self._run_with_progress(processing, campaign, journal.ledger, meter)
+                    return await self._run_with_progress(processing, campaign, server, journal.ledger, meter)
                 finally:
                     self.console.print(", ".join(meter.list_words()), highlight=False)
                     self.console.print(_build_summary(journal.ledger))
@@ -434,13 +437,19 @@ class ProcessSession:
         )
 
     async def _run_with_progress(
-        self, processing: _ProcessRunner, campaign: Campaign, ledger: ProcessLedger, meter: ProcessMeter
+        self,
+        processing: _ProcessRunner,
+        campaign: Campaign,
+        server: InferenceServer,
+        ledger: ProcessLedger,
+        meter: ProcessMeter,
     ) -> bool:
         def tell() -> Standing:
             left_out = sum(ledger.left_out.values())
             words = [*meter.list_words(), f"{processing.in_hand} running"]
             words += [f"{left_out} left out"] if left_out else []
-            return Standing(ledger.written_count, [*words, *campaign.patience.list_waits()])
+            waits = [*campaign.patience.list_waits(), *list_policy_waits(server)]
+            return Standing(ledger.written_count, [*words, *waits])
 
         async with show_progress(self.console, self.plan.setup.run, "groups", self.plan.limit, tell) as display:
             return await campaign.follow(processing.run(), display, lambda: processing.in_hand)
@@ -454,10 +463,11 @@ class ProcessSession:
         line = asyncio.Semaphore(self.concurrency)
         server = InferenceServer(connection, self.plan.setup.model, self.sampling, line=line)
         extensions, reply = await probe_server(server, patience)
+        missing = f"{server.base} {describe_missing_ids(reply)}"
         if not reply.has_tokens and self.tokenizer is None and self._needs_tokens:
-            raise InvalidRequest(f"{server.base} returns no token ids: set --tokenizer to the model's tokenizer.json")
+            raise InvalidRequest(f"{missing}: set --tokenizer to the model's tokenizer.json")
         if not reply.has_tokens and self.checks_tokens:
-            raise InvalidRequest(f"--check-tokens: {server.base} returns no token ids, so there is nothing to compare")
+            raise InvalidRequest(f"--check-tokens: {missing}, so there is nothing to compare")
         self.console.print(f"{server.model}: {self._describe_tokens(reply)}", highlight=False, markup=False)
         return replace(server, extensions=extensions)
 
@@ -467,9 +477,13 @@ class ProcessSession:
 
     def _describe_tokens(self, reply: SampledMessage) -> str:
         if not reply.has_tokens and self.tokenizer is None:
-            return "no token ids, so the file holds texts only; --tokenizer adds tokens"
+            missing = describe_missing_ids(reply)
+            return f"the server {missing}, so the file holds texts only; --tokenizer adds tokens"
         logprobs = "log probabilities" if reply.logprobs is not None else "no log probabilities"
-        return f"token ids from the {'server' if reply.has_tokens else 'tokenizer'}, {logprobs}"
+        origin = "the server" if reply.has_tokens else "the tokenizer"
+        if not reply.has_tokens and reply.ids is not None:
+            origin = "the server, of prompts from the tokenizer"
+        return f"token ids from {origin}, {logprobs}"
 
     @asynccontextmanager
     async def _open_output(

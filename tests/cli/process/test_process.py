@@ -76,6 +76,23 @@ def test_tokens_are_made_where_the_server_tells_none(gateway: Served, run: tuple
     assert (done.exit_code, lengths, logprobs) == (0, digits, [[]] * ROWS), done.told
 
 
+def test_llama_cpp_tells_ids_of_replies_and_gives_as_many_at_once_as_it_has_slots(
+    gateway: Served, run: tuple[str, ...], tmp_path: Path
+) -> None:
+    made = ("--tokenizer", str(saved_tokenizer(tmp_path)), "--group-size", "7", "--concurrency", "7")
+    with serving_policy(script(answers_rows, "llama_cpp")) as policy:
+        done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *run, *made, "--limit", "1")
+        asked = [sent.body.get("n", 1) for sent in policy.received[1:]]
+    (line,) = done.lines
+    wanted = [expected(line, place) for place in range(7)]
+    told = [*zip(line.tokens, line.masks, line.inference_logprobs, strict=True)]
+    written = [len(trained(line, place)) for place in range(7)]
+    prompt = len(line.tokens[0]) - written[0]
+    assert (done.exit_code, told, asked) == (0, wanted, [7, 3, 3, 1]), done.told
+    assert "token ids from the server, of prompts from the tokenizer, log probabilities" in done.told
+    assert f"{3 * prompt:,} + {sum(written):,} tokens" in done.told
+
+
 def test_without_token_ids_and_tokenizer_nothing_is_begun_for_a_trainer(
     gateway: Served, run: tuple[str, ...], tmp_path: Path
 ) -> None:
