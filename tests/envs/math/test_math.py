@@ -23,7 +23,7 @@ from app.service.judging import NoPanel
 from app.toolkit.math_answers.expressions import parse_expression
 from app.toolkit.math_answers.grading import ALL_EQUAL, GoldAnswer, MathRow, describe_undone
 from app.toolkit.math_answers.parts import split_into_parts
-from app.toolkit.procedural import LEVELS, Level
+from app.toolkit.procedural import MIXED, Level
 from app.toolkit.seeded import SeededRandom
 from tests.envs.replies import FailingWorkers, pose, score_texts
 
@@ -40,7 +40,7 @@ def scored(answers: Sequence[str], gold: GoldAnswer, workers: Workers) -> list[S
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", MIXED)
 def test_every_right_answer_can_be_read_and_leaves_nothing_undone(family: str, level: Level) -> None:
     made = [FAMILIES[family].make(SeededRandom(f"{family} {number}"), level) for number in range(60)]
     golds = [one.gold for one in made]
@@ -55,7 +55,7 @@ def test_every_right_answer_can_be_read_and_leaves_nothing_undone(family: str, l
     assert (None in found, open_ends, len({str(one.values) for one in made}) > 20) == (False, [], True)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", MIXED)
 def test_a_definite_integral_is_that_of_its_function(level: Level) -> None:
     """By Simpson's rule, which is exact up to the third power."""
     made = [FAMILIES["polynomial_integral"].make(SeededRandom(f"integral {number}"), level) for number in range(20)]

@@ -132,7 +132,7 @@ def test_a_query_that_takes_too_much_is_wrong_and_a_broken_worker_is_not_its_fau
 def test_a_prompt_has_the_tables_some_rows_and_the_question_but_not_the_query(level: Level) -> None:
     asked = tasks("train", 30, LevelParams(level=level))
     made = [draw_exercise(SQL.parse_reference(task).seed, level) for task in asked]
-    prompts = [task.messages[0].content or "" for task in asked]
+    prompts = [task.messages[-1].content or "" for task in asked]
     parts = [(one.schema.write_ddl(), write_samples(one.schema, one.shown_rows), one.asked.question) for one in made]
     assert [all(part in prompt for part in some) for prompt, some in zip(prompts, parts, strict=True)] == [True] * 30
     assert [query_for(task) in prompt for task, prompt in zip(asked, prompts, strict=True)] == [False] * 30
