@@ -1,6 +1,5 @@
 """What a command that samples asks a policy's server first."""
 
-import asyncio
 import json
 from contextlib import aclosing
 
@@ -16,16 +15,13 @@ from tests.support.judge_cases import completion
 BUSY = json.dumps({"error": {"message": "Slow down", "code": 429}}).encode()
 
 
-def test_a_busy_server_is_waited_for_and_that_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_busy_server_is_waited_for_and_that_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     def answer(number: int, received: Received) -> Reply:
         return Reply(BUSY) if number < 3 else completion("Hi.")
 
-    async def probe(url: str) -> str | None:
-        async with aclosing(Connection(Endpoint(url, Credentials(None)))) as connection:
-            _, reply = await probe_server(InferenceServer(connection, "m"), Retrier(most_seconds=0.01))
-        return reply.message.content
-
     with serving(answer, models=["m"]) as server:
-        assert asyncio.run(probe(server.url)) == "Hi."
+        async with aclosing(Connection(Endpoint(server.url, Credentials(None)))) as connection:
+            _, reply = await probe_server(InferenceServer(connection, "m"), Retrier(most_seconds=0.01))
+    assert reply.message.content == "Hi."
     said = capsys.readouterr().err
     assert (said.count("waiting for the policy's server"), "Slow down" in said) == (1, True)

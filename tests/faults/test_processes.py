@@ -128,11 +128,11 @@ class Trainer:
                 await asyncio.sleep(0.02)
 
 
-def test_every_process_answers_and_the_metrics_are_of_all(shared: Shared) -> None:
+async def test_every_process_answers_and_the_metrics_are_of_all(shared: Shared) -> None:
     async def list_environments(client: httpx.AsyncClient, _: int) -> int:
         return (await client.get("/envs")).status_code
 
-    statuses = asyncio.run(over_connections(shared, list_environments))
+    statuses = await over_connections(shared, list_environments)
     answered = {line["process"] for line in shared.read_log() if line.get("path") == "/envs"}
     shown = httpx.get(f"{shared.served.url}/metrics", headers={"Authorization": f"Bearer {shared.key}"}).text
     counted = re.findall(r'http_requests_total\{method="GET",route="/envs",status="200"\} (\S+)', shown)
@@ -142,36 +142,32 @@ def test_every_process_answers_and_the_metrics_are_of_all(shared: Shared) -> Non
     assert len(answered) == 2
 
 
-def test_what_is_sent_to_several_processes_at_once_is_scored_once(shared: Shared) -> None:
-    async def send_to_all() -> list[Any]:
-        async with shared.client() as client:
-            (task,) = await take(client, "repeated", 1)
-        group = write_group(task, "the same")
-        return await over_connections(shared, lambda client, _: score(client, "repeated", group))
-
+async def test_what_is_sent_to_several_processes_at_once_is_scored_once(shared: Shared) -> None:
     before = shared.stored()
-    replies = {(reply["group_id"], tuple(reply["rewards"])) for reply in asyncio.run(send_to_all())}
+    async with shared.client() as client:
+        (task,) = await take(client, "repeated", 1)
+    group = write_group(task, "the same")
+    replies = {
+        (reply["group_id"], tuple(reply["rewards"]))
+        for reply in await over_connections(shared, lambda client, _: score(client, "repeated", group))
+    }
     assert (len(replies), shared.stored() - before) == (1, {group_id for group_id, _ in replies})
 
 
-def test_a_killed_process_is_replaced_while_the_others_serve(shared: Shared) -> None:
+async def test_a_killed_process_is_replaced_while_the_others_serve(shared: Shared) -> None:
     trainers = [Trainer("killed") for _ in range(4)]
     before = shared.processes()
     killed = min(before)
-
-    async def kill_one() -> None:
-        training = [asyncio.create_task(one.train(shared)) for one in trainers]
-        await trainers[0].go_on(3)
-        os.kill(killed, signal.SIGKILL)
-        await asyncio.gather(*(one.go_on(5) for one in trainers))
-        for one in trainers:
-            one.ending = True
-        await asyncio.gather(*training)
-        async with asyncio.timeout(WAIT):
-            while len(await asyncio.to_thread(shared.processes) - {killed}) < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.2)
-
-    asyncio.run(kill_one())
+    training = [asyncio.create_task(one.train(shared)) for one in trainers]
+    await trainers[0].go_on(3)
+    os.kill(killed, signal.SIGKILL)
+    await asyncio.gather(*(one.go_on(5) for one in trainers))
+    for one in trainers:
+        one.ending = True
+    await asyncio.gather(*training)
+    async with asyncio.timeout(WAIT):
+        while len(await asyncio.to_thread(shared.processes) - {killed}) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
     said = [line["event"] for line in shared.read_log() if "has ended" in line["event"]]
     acknowledged = set().union(*(one.acknowledged for one in trainers))
     leased = [lease for one in trainers for lease in one.leased]
@@ -180,22 +176,17 @@ def test_a_killed_process_is_replaced_while_the_others_serve(shared: Shared) -> 
     assert acknowledged <= shared.stored()
 
 
-def test_a_stop_ends_all_of_them_and_loses_nothing(shared: Shared) -> None:
+async def test_a_stop_ends_all_of_them_and_loses_nothing(shared: Shared) -> None:
     """The last one, since nothing serves afterwards."""
     trainers = [Trainer("stopped") for _ in range(4)]
     processes = shared.processes()
-
-    async def stop() -> int:
-        training = [asyncio.create_task(one.train(shared)) for one in trainers]
-        await asyncio.gather(*(one.go_on(2) for one in trainers))
-        shared.served.process.terminate()
-        code = await asyncio.to_thread(shared.served.process.wait, WAIT)
-        for one in trainers:
-            one.ending = True
-        await asyncio.gather(*training)
-        return code
-
-    code = asyncio.run(stop())
+    training = [asyncio.create_task(one.train(shared)) for one in trainers]
+    await asyncio.gather(*(one.go_on(2) for one in trainers))
+    shared.served.process.terminate()
+    code = await asyncio.to_thread(shared.served.process.wait, WAIT)
+    for one in trainers:
+        one.ending = True
+    await asyncio.gather(*training)
     left = [pid for pid in processes if Path(f"/proc/{pid}").exists()]
     acknowledged = set().union(*(one.acknowledged for one in trainers))
     assert (code, left, acknowledged <= shared.stored()) == (0, [], True)

@@ -102,15 +102,11 @@ def test_the_body_goes_out_as_it_is_and_the_reply_comes_in_as_it_is() -> None:
     assert [one.body for one in received] == [BODY]
 
 
-def test_requests_after_the_first_are_the_same() -> None:
-    async def ask(url: str) -> list[int]:
-        async with aclosing(Connection(Endpoint(url, Credentials(SecretStr(KEY)), "2024-10-21"))) as connection:
-            return [
-                (await connection.post({"model": model, "said": "Hällo."})).status for model in ("a b", "a b", "c", "c")
-            ]
-
+async def test_requests_after_the_first_are_the_same() -> None:
     with serving(lambda number, received: Reply(b"{}", 200 + number)) as server:
-        assert asyncio.run(ask(server.url)) == [200, 201, 202, 203]
+        async with aclosing(Connection(Endpoint(server.url, Credentials(SecretStr(KEY)), "2024-10-21"))) as connection:
+            told = [await connection.post({"model": model, "said": "Hällo."}) for model in ("a b", "a b", "c", "c")]
+    assert [one.status for one in told] == [200, 201, 202, 203]
     first, second, third, fourth = [(one.path, one.headers, one.body) for one in server.received]
     assert (first, third) == (second, fourth)
     assert (first[0], third[2]["model"]) == (
@@ -134,13 +130,10 @@ def test_compressed_replies_are_read() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/v1", "http://[/v1", "no-url", ""])
-def test_a_server_that_is_not_there(url: str) -> None:
-    async def once() -> None:
-        async with aclosing(Connection(Endpoint(url, Credentials(SecretStr(KEY))))) as connection:
+async def test_a_server_that_is_not_there(url: str) -> None:
+    async with aclosing(Connection(Endpoint(url, Credentials(SecretStr(KEY))))) as connection:
+        with pytest.raises(NoReply) as caught:
             await connection.post(BODY)  # type: ignore[arg-type]
-
-    with pytest.raises(NoReply) as caught:
-        asyncio.run(once())
     assert KEY not in str(caught.value)
     assert caught.value.kind == "unreachable"
 
@@ -153,13 +146,11 @@ def test_a_server_that_is_not_there(url: str) -> None:
         ("/openai/deployments/other", "/openai/deployments/other/chat/completions"),
     ],
 )
-def test_forms_of_azures_url(base: str, asked_at: str) -> None:
-    async def once(url: str) -> None:
-        async with aclosing(Connection(Endpoint(url, api_version="2024-10-21"))) as connection:
-            await connection.post(BODY)  # type: ignore[arg-type]
-
+async def test_forms_of_azures_url(base: str, asked_at: str) -> None:
     with serving(lambda number, received: Reply(b"{}")) as server:
-        asyncio.run(once(server.url.removesuffix("/v1") + base))
+        endpoint = Endpoint(server.url.removesuffix("/v1") + base, api_version="2024-10-21")
+        async with aclosing(Connection(endpoint)) as connection:
+            await connection.post(BODY)  # type: ignore[arg-type]
     assert [one.path for one in server.received] == [f"{asked_at}?api-version=2024-10-21"]
 
 

@@ -192,82 +192,65 @@ def test_nothing_is_used_that_could_not_be_written_down() -> None:
     )
 
 
-def test_a_caller_who_leaves_takes_nobody_with_him() -> None:
-    async def play() -> tuple[Judgement, int, list[Judgement]]:
-        oracle, shelf = Oracle(), Shelf()
-        judge = remembering(oracle, shelf)
-        first, second = (asyncio.create_task(judge.judge(request())) for _ in range(2))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.wait([first])
-        oracle.gate.set()
-        return await second, oracle.asked, shelf.puts
-
-    made, asked, puts = asyncio.run(play())
-    assert (costs([made]), asked, len(puts)) == ([PAID], 1, 1)
+async def test_a_caller_who_leaves_takes_nobody_with_him() -> None:
+    oracle, shelf = Oracle(), Shelf()
+    judge = remembering(oracle, shelf)
+    first, second = (asyncio.create_task(judge.judge(request())) for _ in range(2))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait([first])
+    oracle.gate.set()
+    assert (costs([await second]), oracle.asked, len(shelf.puts)) == ([PAID], 1, 1)
 
 
-def test_what_is_under_way_at_the_end_is_written_down() -> None:
-    async def play() -> tuple[int, bool]:
-        oracle, shelf = Oracle(), Shelf()
-        judge = remembering(oracle, shelf)
-        reading = asyncio.create_task(judge.judge(request()))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        reading.cancel()
-        asyncio.get_running_loop().call_later(0.01, oracle.gate.set)
-        await judge.close()
-        return len(shelf.puts), oracle.closed
-
-    assert asyncio.run(play()) == (1, True)
+async def test_what_is_under_way_at_the_end_is_written_down() -> None:
+    oracle, shelf = Oracle(), Shelf()
+    judge = remembering(oracle, shelf)
+    reading = asyncio.create_task(judge.judge(request()))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    reading.cancel()
+    asyncio.get_running_loop().call_later(0.01, oracle.gate.set)
+    await judge.close()
+    assert (len(shelf.puts), oracle.closed) == (1, True)
 
 
-def test_what_was_spent_before_is_known_from_the_start() -> None:
-    async def play() -> BudgetState | None:
-        oracle, shelf = Oracle(), Shelf()
-        await shelf.put(Judgement(judge="oracle", model="m", order=(), calls=2, cost_usd=0.5))
-        judge = remembering(oracle, shelf)
-        await judge.open()
-        await judge.close()
-        return oracle.standing
-
+async def test_what_was_spent_before_is_known_from_the_start() -> None:
     before = Spending(readings=1, calls=2, cost_usd=0.5)
-    assert asyncio.run(play()) == BudgetState(total=before, today=before)
+    oracle, shelf = Oracle(), Shelf()
+    await shelf.put(Judgement(judge="oracle", model="m", order=(), calls=2, cost_usd=0.5))
+    judge = remembering(oracle, shelf)
+    await judge.open()
+    await judge.close()
+    assert oracle.standing == BudgetState(total=before, today=before)
 
 
-def test_what_others_spend_is_learnt_while_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_others_spend_is_learnt_while_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembered, "REFRESH_SECONDS", 0.01)
-
-    async def play() -> BudgetState | None:
-        oracle, shelf = Oracle(), Shelf()
-        judge = remembering(oracle, shelf)
-        await judge.open()
-        await shelf.put(Judgement(judge="oracle", model="m", order=(), calls=1))
-        oracle.refreshed.clear()
-        async with asyncio.timeout(5):
-            await oracle.refreshed.wait()
-        await judge.close()
-        return oracle.standing
-
     spent = Spending(readings=1, calls=1)
-    assert asyncio.run(play()) == BudgetState(spent, spent)
+    oracle, shelf = Oracle(), Shelf()
+    judge = remembering(oracle, shelf)
+    await judge.open()
+    await shelf.put(Judgement(judge="oracle", model="m", order=(), calls=1))
+    oracle.refreshed.clear()
+    async with asyncio.timeout(5):
+        await oracle.refreshed.wait()
+    await judge.close()
+    assert oracle.standing == BudgetState(spent, spent)
 
 
-def test_a_memory_that_asks_anew_answers_nothing_and_keeps_everything() -> None:
-    async def play() -> tuple[object, ...]:
-        shelf = Shelf()
-        anew = WriteOnlyMemory(shelf)
-        hold = Reservation("h", "j", used=Amount(1), open=Amount(2), seconds=9.0)
-        admitted = await anew.reserve(hold, BudgetConfig(tokens=3))
-        held = await anew.get_budget_state("j")
-        freed = await anew.release("j", "h")
-        put = await anew.put(Judgement(judge="j", model="m", order=(), calls=1, reading="r"))
-        return admitted.admits, held, freed, put, await anew.get("r"), list(shelf.kept)
-
+async def test_a_memory_that_asks_anew_answers_nothing_and_keeps_everything() -> None:
+    shelf = Shelf()
+    anew = WriteOnlyMemory(shelf)
+    hold = Reservation("h", "j", used=Amount(1), open=Amount(2), seconds=9.0)
+    admitted = await anew.reserve(hold, BudgetConfig(tokens=3))
+    states = [await anew.get_budget_state("j"), await anew.release("j", "h")]
+    states.append(await anew.put(Judgement(judge="j", model="m", order=(), calls=1, reading="r")))
     spent = Spending(readings=1, calls=1)
     held = BudgetState(used=Amount(1), open=Amount(2))
-    assert asyncio.run(play()) == ("now", held, BudgetState(), BudgetState(spent, spent), None, ["r"])
+    assert states == [held, BudgetState(), BudgetState(spent, spent)]
+    assert (admitted.admits, await anew.get("r"), list(shelf.kept)) == ("now", None, ["r"])
 
 
 def test_without_memory_everything_is_asked() -> None:

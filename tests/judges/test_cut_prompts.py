@@ -110,16 +110,10 @@ def test_a_judge_that_reads_is_believed() -> None:
 
 
 @pytest.mark.parametrize(("window", "flagged"), [(100, True), (1_000_000, False)])
-def test_few_tokens_for_a_prompt_are_flagged(window: int, flagged: bool) -> None:
-    async def score(url: str) -> set[str]:
-        judge = ChatJudge(config(url))
-        texts = ["The ferry sank.", "As you wish.", "Hm, no."]
-        try:
-            made = await JudgePanel((judge,), 0.5).judge(Case(key="k", rubric=RUBRIC, document={}, candidates=texts))
-        finally:
-            await judge.close()
-        assert [each.outcome for each in made.scores] == ["scored"] * 3
-        return {flag for each in made.scores for flag in each.flags}
-
+async def test_few_tokens_for_a_prompt_are_flagged(window: int, flagged: bool) -> None:
+    texts = ["The ferry sank.", "As you wish.", "Hm, no."]
     with serving(counting(window)) as server:
-        assert ("prompt_cut" in asyncio.run(score(server.url))) == flagged
+        async with aclosing(ChatJudge(config(server.url))) as judge:
+            made = await JudgePanel((judge,), 0.5).judge(Case(key="k", rubric=RUBRIC, document={}, candidates=texts))
+    flags = {flag for each in made.scores for flag in each.flags}
+    assert ([each.outcome for each in made.scores], "prompt_cut" in flags) == (["scored"] * 3, flagged)

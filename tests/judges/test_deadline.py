@@ -18,7 +18,6 @@ from app.ports.judges import Judge
 from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.judge_cases import RUBRIC, always, completion, config, failure, verdict
 from tests.support.shown_prompts import shown_to
-from tests.support.store_cases import opened
 
 PATIENCE = 30.0
 """Seconds after which a test that should have ended has not."""
@@ -151,17 +150,13 @@ def slowly(script: Script) -> Script:
     return lambda number, received: replace(script(number, received), seconds=0.6)
 
 
-def test_an_answer_that_comes_too_late_is_kept_and_paid_for_once(store_url: str) -> None:
-    async def play(url: str) -> tuple[PanelResult, PanelResult, PanelResult]:
-        async with opened(store_url) as store:
-            judges = build_chat_judges([config(url)], {}, store.judge_cache)
-            try:
-                return await asked(judges, SHORT), await asked(judges, PATIENCE), await asked(judges, PATIENCE)
-            finally:
-                await let_go(judges)
-
+async def test_an_answer_that_comes_too_late_is_kept_and_paid_for_once(store: Store) -> None:
     with serving(slowly(FAIR)) as server:
-        late, repeated, again = asyncio.run(play(server.url))
+        judges = build_chat_judges([config(server.url)], {}, store.judge_cache)
+        try:
+            late, repeated, again = [await asked(judges, patience) for patience in (SHORT, PATIENCE, PATIENCE)]
+        finally:
+            await let_go(judges)
         calls = len(server.received)
     assert (told(late.scores), calls) == (NO_SCORE, 2)
     assert [[made.calls for made in result.judgements] for result in (late, repeated, again)] == [
@@ -172,12 +167,12 @@ def test_an_answer_that_comes_too_late_is_kept_and_paid_for_once(store_url: str)
     assert repeated.scores == again.scores
 
 
-def test_a_judge_that_breaks_off_by_itself_is_not_taken_for_late() -> None:
+async def test_a_judge_that_breaks_off_by_itself_is_not_taken_for_late() -> None:
     class Impatient:
         name, model, digest = "big", "m", "d"
 
         async def judge(self, request: object) -> object:
             raise TimeoutError
 
-    result = asyncio.run(asked({"big": Impatient()}, PATIENCE))  # type: ignore[dict-item]
+    result = await asked({"big": Impatient()}, PATIENCE)  # type: ignore[dict-item]
     assert {score.rationale for score in result.scores[:4]} == {"big: the judge raised an exception; see the log"}

@@ -1,6 +1,5 @@
 """What the settings of a judge say reaches its server, counts as what was asked, and its secrets go nowhere else."""
 
-import asyncio
 import contextlib
 import json
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from app.domain.judging import Judgement
 from app.features.health.feature import find_shadow_judges
 from app.inference.connection import KeyFile
 from app.judges import judge_client as line
@@ -83,23 +81,19 @@ def test_null_can_be_said_in_a_variable(tmp_path: Path, monkeypatch: pytest.Monk
     assert judge.extra_headers["A"].get_secret_value() == "b"
 
 
-def test_a_key_that_is_replaced_needs_no_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_that_is_replaced_needs_no_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "key"
     path.write_text("old-key", encoding="utf-8")
 
     def answered(number: int, received: Received) -> Reply:
         return completion(GOOD) if received.authorization == "Bearer new-key" else failure(401, "who is old-key?")
 
-    async def asked_twice(url: str) -> list[Judgement]:
-        judge = ChatJudge(config(url, api_key=KeyFile(path)))
+    with serving(answered) as server:
+        judge = ChatJudge(config(server.url, api_key=KeyFile(path)))
         before = await judge.judge(REQUEST)
         path.write_text("new-key", encoding="utf-8")
         after = await judge.judge(REQUEST)
         await judge.close()
-        return [before, after]
-
-    with serving(answered) as server:
-        before, after = asyncio.run(asked_twice(server.url))
     assert (before.error, after.error) == ("the judge's server answered 401", None)
 
 

@@ -60,38 +60,31 @@ def exchange(holder: str, wanted: int = 0, **more: object) -> LimitsExchange:
     return LimitsExchange("big", holder, limits, wanted=wanted, **more)  # type: ignore[arg-type]
 
 
-def test_processes_share_slots_rates_and_breaker(url: str) -> None:
+async def test_processes_share_slots_rates_and_breaker(url: str) -> None:
     clock = MovableClock()
-
-    async def play() -> list[LimitsGrant]:
-        async with shared_by_two(url, clock) as (one, other):
-            opened = BreakerNews("opened", 30.0, 5, "it answered 500 🐟")
-            limited = CallFeedback(rate_limited=True, retry_after=20.0)
-            seen = [
-                await one.exchange_limits(exchange("a", 6, requests=10.0, tokens=30.0)),
-                await other.exchange_limits(exchange("b", 6, requests=10.0, tokens=100.0)),
-                await one.exchange_limits(exchange("a", 6, in_flight=2, kept=2, news=opened, feedback=limited)),
-                await other.exchange_limits(exchange("b", 6, kept=1)),
-            ]
-            clock.forward(LEASE_SECONDS + 5.0)
-            return [*seen, await other.exchange_limits(exchange("b", 6, kept=1, wants_probe=True))]
-
-    assert asyncio.run(play()) == [
-        LimitsGrant(7, 7, 8, False, 10.0, 30.0, 0.0, None),
-        LimitsGrant(1, 1, 8, False, 2.5, 60.0, 0.0, None),
-        LimitsGrant(3, 3, 6, True, 0.0, 0.0, 20.0, OpenBreaker(30.0, 5, "it answered 500 🐟", "nobody")),
-        LimitsGrant(3, 3, 6, True, 0.0, 0.0, 20.0, OpenBreaker(30.0, 5, "it answered 500 🐟", "nobody")),
-        LimitsGrant(6, 6, 6, False, 0.0, 0.0, 5.0, OpenBreaker(15.0, 5, "it answered 500 🐟", "nobody")),
-    ]
+    async with shared_by_two(url, clock) as (one, other):
+        opened = BreakerNews("opened", 30.0, 5, "it answered 500 🐟")
+        limited = CallFeedback(rate_limited=True, retry_after=20.0)
+        seen = [
+            await one.exchange_limits(exchange("a", 6, requests=10.0, tokens=30.0)),
+            await other.exchange_limits(exchange("b", 6, requests=10.0, tokens=100.0)),
+            await one.exchange_limits(exchange("a", 6, in_flight=2, kept=2, news=opened, feedback=limited)),
+            await other.exchange_limits(exchange("b", 6, kept=1)),
+        ]
+        clock.forward(LEASE_SECONDS + 5.0)
+        assert [*seen, await other.exchange_limits(exchange("b", 6, kept=1, wants_probe=True))] == [
+            LimitsGrant(7, 7, 8, False, 10.0, 30.0, 0.0, None),
+            LimitsGrant(1, 1, 8, False, 2.5, 60.0, 0.0, None),
+            LimitsGrant(3, 3, 6, True, 0.0, 0.0, 20.0, OpenBreaker(30.0, 5, "it answered 500 🐟", "nobody")),
+            LimitsGrant(3, 3, 6, True, 0.0, 0.0, 20.0, OpenBreaker(30.0, 5, "it answered 500 🐟", "nobody")),
+            LimitsGrant(6, 6, 6, False, 0.0, 0.0, 5.0, OpenBreaker(15.0, 5, "it answered 500 🐟", "nobody")),
+        ]
 
 
-def test_processes_that_ask_at_once_never_hold_more_than_there_is(url: str) -> None:
-    async def play() -> int:
-        async with shared_by_two(url) as memories:
-            asking = [memories[number % 2].exchange_limits(exchange(f"p{number}", 3)) for number in range(20)]
-            return sum(grant.held for grant in await asyncio.gather(*asking))
-
-    assert asyncio.run(play()) == 8
+async def test_processes_that_ask_at_once_never_hold_more_than_there_is(url: str) -> None:
+    async with shared_by_two(url) as memories:
+        asking = [memories[number % 2].exchange_limits(exchange(f"p{number}", 3)) for number in range(20)]
+        assert sum(grant.held for grant in await asyncio.gather(*asking)) == 8
 
 
 async def judge_by_two(url: str, server: str, numbers: int, **settings: object) -> tuple[list[Judgement], list[int]]:
@@ -113,20 +106,17 @@ def test_no_more_calls_at_once_over_two_processes(url: str) -> None:
     assert ([judgement.error for judgement in found], busy.most, limits) == ([None] * 24, 3, [3, 3])
 
 
-def test_a_breaker_that_one_process_opened_is_open_for_the_other(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_breaker_that_one_process_opened_is_open_for_the_other(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(circuit_breaker, "BURST_SECONDS", 0.0)
-
-    async def play(server: str) -> list[str]:
+    with serving(lambda number, received: failure(500)) as server:
         async with shared_by_two(url) as memories:
-            chosen = config(server, breaker_failures=1, deadline_seconds=5.0)
+            chosen = config(server.url, breaker_failures=1, deadline_seconds=5.0)
             judges = [ChatJudge(chosen, memory) for memory in memories]
             errors = [(await judge.judge(asked(number))).error or "" for number, judge in enumerate(judges)]
             for judge in judges:
                 await judge.close()
-            return errors
-
-    with serving(lambda number, received: failure(500)) as server:
-        errors = asyncio.run(play(server.url))
     assert (len(server.received), ["open after 1 consecutive" in error for error in errors]) == (1, [True, True])
 
 

@@ -1,6 +1,5 @@
 """What becomes of programs: their values, their endings, and that none of them can claim another."""
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -111,14 +110,8 @@ SLEEPER = "import time\ndef f(): time.sleep(60)"
         (ProgramLimits(seconds=9, idle_seconds=0.2), ["idle_seconds"]),
     ],
 )
-def test_out_of_time_is_so_twice_unless_it_idled(limits: ProgramLimits, attempts: list[str]) -> None:
+async def test_out_of_time_is_so_twice_unless_it_idled(limits: ProgramLimits, attempts: list[str]) -> None:
     endings: list[str] = []
-
-    async def tried() -> str:
-        programs = JailedPrograms(1, observe=lambda ending, seconds: endings.append(ending))
-        try:
-            return (await programs.run(Program(source=SLEEPER, function="f", calls=((),), limits=limits))).ending
-        finally:
-            await programs.close()
-
-    assert (asyncio.run(tried()), endings) == (attempts[0], attempts)
+    async with aclosing(JailedPrograms(1, observe=lambda ending, seconds: endings.append(ending))) as programs:
+        told = await programs.run(Program(source=SLEEPER, function="f", calls=((),), limits=limits))
+    assert (told.ending, endings) == (attempts[0], attempts)

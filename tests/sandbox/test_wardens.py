@@ -73,18 +73,12 @@ def test_one_that_misbehaves_is_our_failure(sent: bytes) -> None:
 
 
 @pytest.mark.parametrize("generation", [0, 1], ids=["warden", "supervisor"])
-def test_a_program_whose_jail_is_killed_is_run_again(generation: int) -> None:
-    async def play() -> str:
-        programs = JailedPrograms(1)
-        try:
-            waiting = Program(source="import time\ntime.sleep(.8)\ndef f(): return 1", function="f", calls=((),))
-            running, processes = await begun(programs, waiting)
-            os.kill(sorted(processes)[generation], signal.SIGKILL)
-            return (await running).ending
-        finally:
-            await programs.close()
-
-    assert asyncio.run(play()) == "finished"
+async def test_a_program_whose_jail_is_killed_is_run_again(generation: int) -> None:
+    waiting = Program(source="import time\ntime.sleep(.8)\ndef f(): return 1", function="f", calls=((),))
+    async with aclosing(JailedPrograms(1)) as programs:
+        running, processes = await begun(programs, waiting)
+        os.kill(sorted(processes)[generation], signal.SIGKILL)
+        assert (await running).ending == "finished"
 
 
 @pytest.fixture(scope="module", params=GUARDS)

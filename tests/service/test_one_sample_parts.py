@@ -246,30 +246,23 @@ async def test_what_is_wrong_is_said_before_anything_is_stored(trainer: Trainer)
     assert said == wrong
 
 
-def test_samples_that_wait_outlive_a_restart(sqlite_url: str) -> None:
+async def test_samples_that_wait_outlive_a_restart(sqlite_url: str) -> None:
     """Whoever waited has left, and asks again."""
     world = World()
-
-    async def before() -> None:
-        async with training(sqlite_url, world) as trainer:
-            waiting = await trainer.asks(*(trainer.sample(text, 3) for text in ("1", "1")))
-            waiting += await trainer.asks(*(trainer.sample(text, environment="slow") for text in ("1", "0")))
-            for one in waiting:
-                one.add_done_callback(lambda done: done.cancelled() or done.exception())
-            trainer.waiting.update(waiting)
-
-    async def after() -> None:
-        async with training(sqlite_url, world) as trainer:
-            world.going_on.set()
-            await trainer.gateway.group_scoring.resume()
-            samples = [trainer.sample(text, 3) for text in ("1", "0", "1")]
-            samples += [trainer.sample(text, environment="slow") for text in ("0", "1")]
-            replies = await asyncio.gather(*await trainer.asks(*samples))
-            assert rewards(*replies) == [1, 0, 1, 0, 1]
-            assert sorted(await trainer.groups()) == [((1, 0), ()), ((1, 1, 0), ())]
-
-    asyncio.run(before())
-    asyncio.run(after())
+    async with training(sqlite_url, world) as trainer:
+        waiting = await trainer.asks(*(trainer.sample(text, 3) for text in ("1", "1")))
+        waiting += await trainer.asks(*(trainer.sample(text, environment="slow") for text in ("1", "0")))
+        for one in waiting:
+            one.add_done_callback(lambda done: done.cancelled() or done.exception())
+        trainer.waiting.update(waiting)
+    async with training(sqlite_url, world) as trainer:
+        world.going_on.set()
+        await trainer.gateway.group_scoring.resume()
+        samples = [trainer.sample(text, 3) for text in ("1", "0", "1")]
+        samples += [trainer.sample(text, environment="slow") for text in ("0", "1")]
+        replies = await asyncio.gather(*await trainer.asks(*samples))
+        assert rewards(*replies) == [1, 0, 1, 0, 1]
+        assert sorted(await trainer.groups()) == [((1, 0), ()), ((1, 1, 0), ())]
 
 
 async def test_a_request_that_a_strict_run_refuses_is_not_admitted(sqlite_url: str) -> None:

@@ -201,26 +201,22 @@ def test_a_database_that_is_gone_is_unavailable_and_welcome_back(tmp_path: Path)
     assert with_database(url, scenario) == ([StoreUnavailable] * 2, "b", {"b"})
 
 
-def test_a_file_that_was_replaced_takes_nothing_more(tmp_path: Path) -> None:
+async def test_a_file_that_was_replaced_takes_nothing_more(tmp_path: Path) -> None:
     """What is written into the old file is acknowledged, and gone."""
     file = tmp_path / "store.db"
     url = f"sqlite:///{file}"
     migrate(url, MIGRATIONS)
-
-    async def scenario() -> list[str]:
-        database, said = Database(url, readers=1, clock=None, committed=None), []
-        await database.write(put("a"))
-        await database.read(stored)
-        shutil.copy(file, tmp_path / "copy.db")
-        (tmp_path / "copy.db").replace(file)
-        for work in (database.write(put("b")), database.read(stored)):
-            with pytest.raises(StoreUnavailable) as refused:
-                await work
-            said.append(refused.value.detail)
-        await database.close()
-        return said
-
-    assert asyncio.run(scenario()) == [writing.FILE_REPLACED] * 2
+    database, said = Database(url, readers=1, clock=None, committed=None), []
+    await database.write(put("a"))
+    await database.read(stored)
+    shutil.copy(file, tmp_path / "copy.db")
+    (tmp_path / "copy.db").replace(file)
+    for work in (database.write(put("b")), database.read(stored)):
+        with pytest.raises(StoreUnavailable) as refused:
+            await work
+        said.append(refused.value.detail)
+    await database.close()
+    assert said == [writing.FILE_REPLACED] * 2
 
 
 def test_a_database_that_another_process_locks_is_unavailable_to_all_at_once(

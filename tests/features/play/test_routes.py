@@ -263,7 +263,7 @@ def build_policy(url: str) -> ChatPolicyServer:
     )
 
 
-def test_a_client_that_leaves_breaks_the_policys_work_off() -> None:
+async def test_a_client_that_leaves_breaks_the_policys_work_off() -> None:
     left = asyncio.Event()
 
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -274,18 +274,15 @@ def test_a_client_that_leaves_breaks_the_policys_work_off() -> None:
         writer.close()
         left.set()
 
-    async def scenario() -> None:
-        server = await asyncio.start_server(speak, "127.0.0.1", 0)
-        policy = build_policy(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
-        for _ in range(2):  # the second finds a free place
-            stream = await policy.stream({"messages": []})
-            await stream.close()
-            await asyncio.wait_for(left.wait(), 20)
-            left.clear()
-        await policy.close()
-        server.close()
-
-    asyncio.run(scenario())
+    server = await asyncio.start_server(speak, "127.0.0.1", 0)
+    policy = build_policy(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+    for _ in range(2):  # the second finds a free place
+        stream = await policy.stream({"messages": []})
+        await stream.close()
+        await asyncio.wait_for(left.wait(), 20)
+        left.clear()
+    await policy.close()
+    server.close()
 
 
 def test_a_players_name_that_is_none_is_refused(client: TestClient) -> None:
