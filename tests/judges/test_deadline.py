@@ -59,15 +59,12 @@ async def let_go(judges: Mapping[str, Judge]) -> None:
             await judge.close()
 
 
-def judged(seconds: float, *configs: ChatJudgeConfig, fallbacks: Mapping[str, str] | None = None) -> PanelResult:
-    async def play() -> PanelResult:
-        judges = build_chat_judges(configs, fallbacks or {}, None)
-        try:
-            return await asked(judges, seconds)
-        finally:
-            await let_go(judges)
-
-    return asyncio.run(play())
+async def judged(seconds: float, *configs: ChatJudgeConfig, fallbacks: Mapping[str, str] | None = None) -> PanelResult:
+    judges = build_chat_judges(configs, fallbacks or {}, None)
+    try:
+        return await asked(judges, seconds)
+    finally:
+        await let_go(judges)
 
 
 def told(scores: tuple[Score, ...]) -> list[tuple[str | None, float | None, bool]]:
@@ -88,45 +85,45 @@ FAULTS: dict[str, tuple[Script, str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_of_the_judge_is_no_score_and_a_gated_reply_stays_0(
+async def test_a_fault_of_the_judge_is_no_score_and_a_gated_reply_stays_0(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judge_client, "FIRST_PAUSE_SECONDS", 0.01)
     script, words = FAULTS[fault]
     with serving(script) as server:
-        scores = judged(PATIENCE, config(server.url)).scores
+        scores = (await judged(PATIENCE, config(server.url))).scores
     found = [(score.outcome, score.reason, score.reward, words in score.rationale, score.flags) for score in scores]
     gated = ("scored", None, 0.0, False, ("breaks_character",))
     assert found == [("unscored", "judge_failed", None, True, ())] * 4 + [gated]
 
 
-def test_a_budget_that_is_used_up_is_its_own_reason() -> None:
+async def test_a_budget_that_is_used_up_is_its_own_reason() -> None:
     with serving(FAIR) as server:
-        scores = judged(PATIENCE, config(server.url, budget=BudgetConfig(tokens=10))).scores
+        scores = (await judged(PATIENCE, config(server.url, budget=BudgetConfig(tokens=10)))).scores
     assert [(score.reason, score.reward) for score in scores] == [("budget", None)] * 4 + [(None, 0.0)]
     assert server.received == []
 
 
-def test_a_judge_that_hangs_ends_with_the_time_of_the_group() -> None:
+async def test_a_judge_that_hangs_ends_with_the_time_of_the_group() -> None:
     with serving(HANGING) as server:
-        assert told(judged(SHORT, config(server.url, deadline_seconds=1.0)).scores) == NO_SCORE
+        assert told((await judged(SHORT, config(server.url, deadline_seconds=1.0))).scores) == NO_SCORE
 
 
-def test_so_does_a_queue_before_it() -> None:
+async def test_so_does_a_queue_before_it() -> None:
     with serving(HANGING) as server:
         limits = config(server.url, deadline_seconds=1.0, queue_seconds=2.0, max_concurrency=1)
-        result = judged(SHORT, limits)
+        result = await judged(SHORT, limits)
     assert (told(result.scores), [made.error for made in result.judgements]) == (
         NO_SCORE,
         [f"{LATE}0.3 s per group"] * 2,
     )
 
 
-def test_a_fallback_has_the_same_time() -> None:
+async def test_a_fallback_has_the_same_time() -> None:
     refusing = always(completion("I'm sorry, I can't help with that."))
     with serving(refusing) as server, serving(HANGING) as behind:
         configs = [config(server.url), config(behind.url, name="plain", deadline_seconds=2.0)]
-        result = judged(LONG, *configs, fallbacks={"big": "plain"})
+        result = await judged(LONG, *configs, fallbacks={"big": "plain"})
         assert (told(result.scores), len(behind.received)) == (NO_SCORE, 1)
 
 
@@ -138,9 +135,9 @@ def in_doubt(number: int, received: Received) -> Reply:
     return ranking_by(lambda texts: [*rest, best] if number else [best, *rest])(number, received)
 
 
-def test_doubt_has_the_same_time_and_what_was_read_stands() -> None:
+async def test_doubt_has_the_same_time_and_what_was_read_stands() -> None:
     with serving(in_doubt) as server:
-        result = judged(LONG, config(server.url, deadline_seconds=2.0))
+        result = await judged(LONG, config(server.url, deadline_seconds=2.0))
     assert [score.outcome for score in result.scores] == ["scored"] * 5
     assert [score.relative for score in result.scores[:4]] == pytest.approx([0.5, 0.657, 0.5, 0.343], abs=0.01)
     assert [made.error is None for made in result.judgements] == [True, True, False, False]

@@ -29,11 +29,11 @@ def configured(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> ChatJ
     return build_judge_config(settings, "stern", settings.judges["stern"])
 
 
-def test_what_is_set_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_set_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(always(completion(GOOD))) as server:
         found = configured(tmp_path, server.url, monkeypatch)
-        judged(found)
-        judged(found, REQUEST.model_copy(update={"vote": 2}))
+        await judged(found)
+        await judged(found, REQUEST.model_copy(update={"vote": 2}))
     sent = [{name: value for name, value in one.body.items() if name != "messages"} for one in server.received]
     fixed = {
         "model": "m",
@@ -98,7 +98,7 @@ async def test_a_key_that_is_replaced_needs_no_restart(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("status", [400, 418, 500])
-def test_no_secret_is_in_an_error(status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_secret_is_in_an_error(status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line, "LONGEST_PAUSE_SECONDS", 1_000.0)
     monkeypatch.setattr(line, "FIRST_PAUSE_SECONDS", 1_000.0)
 
@@ -106,14 +106,16 @@ def test_no_secret_is_in_an_error(status: int, tmp_path: Path, monkeypatch: pyte
         return failure(status, f"you sent {json.dumps(dict(received.headers))}")
 
     with serving(echo) as server:
-        judge, judgement = judged(configured(tmp_path, server.url, monkeypatch))
+        judge, judgement = await judged(configured(tmp_path, server.url, monkeypatch))
     told = judgement.model_dump_json() + judge.report().model_dump_json() + repr(judge)
     assert judgement.failure == "unavailable"
     assert [secret for secret in ("mounted-key", "secret-token") if secret in told] == []
 
 
 @pytest.mark.parametrize("usable", [True, False])
-def test_no_secret_that_a_server_repeats_is_kept(usable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_secret_that_a_server_repeats_is_kept(
+    usable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither in the answer nor in what is read from it, nor in the correction that quotes it."""
 
     def echo(number: int, received: Received) -> Reply:
@@ -124,16 +126,16 @@ def test_no_secret_that_a_server_repeats_is_kept(usable: bool, tmp_path: Path, m
         return Reply(json.dumps(named).encode())
 
     with serving(echo) as server:
-        _, judgement = judged(configured(tmp_path, server.url, monkeypatch))
+        _, judgement = await judged(configured(tmp_path, server.url, monkeypatch))
         told = judgement.model_dump_json() + json.dumps([one.body for one in server.received])
     assert (judgement.error is None, "…" in judgement.raw) == (usable, True)
     assert [secret for secret in ("mounted-key", "secret-token") if secret in told] == []
 
 
-def test_headers_that_hold_ordinary_words_change_no_reading() -> None:
+async def test_headers_that_hold_ordinary_words_change_no_reading() -> None:
     """The key of the answer, and what a judge quotes of a reply."""
     headers = {"X-Title": SecretStr("verdicts"), "X-Game": SecretStr("The ferry")}
     with serving(always(completion(GOOD))) as server:
-        _, plain = judged(config(server.url))
-        _, named = judged(config(server.url, extra_headers=headers))
+        _, plain = await judged(config(server.url))
+        _, named = await judged(config(server.url, extra_headers=headers))
     assert (named.error, named.verdicts, named.raw) == (None, plain.verdicts, GOOD)

@@ -1,6 +1,5 @@
 """A request, judges' servers that answer it in one way or another, and a judge that is sent there."""
 
-import asyncio
 import json
 
 from pydantic import SecretStr
@@ -87,12 +86,9 @@ def config(url: str, **more: object) -> ChatJudgeConfig:
     return ChatJudgeConfig(**{**chosen, "max_output_tokens": 500, **more})  # type: ignore[arg-type]
 
 
-def judged(settings: ChatJudgeConfig, request: JudgeRequest = REQUEST) -> tuple[ChatJudge, Judgement]:
-    async def once() -> tuple[ChatJudge, Judgement]:
-        judge = ChatJudge(settings)
-        try:
-            return judge, await judge.judge(request)
-        finally:
-            await judge.close()
-
-    return asyncio.run(once())
+async def judged(settings: ChatJudgeConfig, request: JudgeRequest = REQUEST) -> tuple[ChatJudge, Judgement]:
+    judge = ChatJudge(settings)
+    try:
+        return judge, await judge.judge(request)
+    finally:
+        await judge.close()
