@@ -128,11 +128,11 @@ class Trainer:
                 await asyncio.sleep(0.02)
 
 
-async def test_every_process_answers_and_the_metrics_are_of_all(shared: Shared) -> None:
+def test_every_process_answers_and_the_metrics_are_of_all(shared: Shared) -> None:
     async def list_environments(client: httpx.AsyncClient, _: int) -> int:
         return (await client.get("/envs")).status_code
 
-    statuses = await over_connections(shared, list_environments)
+    statuses = asyncio.run(over_connections(shared, list_environments))
     answered = {line["process"] for line in shared.read_log() if line.get("path") == "/envs"}
     shown = httpx.get(f"{shared.served.url}/metrics", headers={"Authorization": f"Bearer {shared.key}"}).text
     counted = re.findall(r'http_requests_total\{method="GET",route="/envs",status="200"\} (\S+)', shown)
@@ -176,17 +176,22 @@ async def test_a_killed_process_is_replaced_while_the_others_serve(shared: Share
     assert acknowledged <= shared.stored()
 
 
-async def test_a_stop_ends_all_of_them_and_loses_nothing(shared: Shared) -> None:
+def test_a_stop_ends_all_of_them_and_loses_nothing(shared: Shared) -> None:
     """The last one, since nothing serves afterwards."""
     trainers = [Trainer("stopped") for _ in range(4)]
     processes = shared.processes()
-    training = [asyncio.create_task(one.train(shared)) for one in trainers]
-    await asyncio.gather(*(one.go_on(2) for one in trainers))
-    shared.served.process.terminate()
-    code = await asyncio.to_thread(shared.served.process.wait, WAIT)
-    for one in trainers:
-        one.ending = True
-    await asyncio.gather(*training)
+
+    async def stop() -> int:
+        training = [asyncio.create_task(one.train(shared)) for one in trainers]
+        await asyncio.gather(*(one.go_on(2) for one in trainers))
+        shared.served.process.terminate()
+        code = await asyncio.to_thread(shared.served.process.wait, WAIT)
+        for one in trainers:
+            one.ending = True
+        await asyncio.gather(*training)
+        return code
+
+    code = asyncio.run(stop())
     left = [pid for pid in processes if Path(f"/proc/{pid}").exists()]
     acknowledged = set().union(*(one.acknowledged for one in trainers))
     assert (code, left, acknowledged <= shared.stored()) == (0, [], True)

@@ -1,6 +1,5 @@
 """Nothing but the endpoint decides where a request goes and what it carries, and no reply is read without bound."""
 
-import asyncio
 import gzip
 import json
 import os
@@ -85,19 +84,18 @@ def test_nothing_outside_of_the_endpoint_decides_anything(tmp_path: Path) -> Non
     assert written.splitlines() == ["200", "307", "500", "broken"] * 4, "one request each, and no line of a log"
 
 
-def asked(script: Script, body: Mapping[str, object] = BODY, **more: object) -> tuple[ServerReply, list[Received]]:
-    async def once(url: str) -> ServerReply:
-        endpoint = Endpoint(url, Credentials(SecretStr(KEY)), **more)  # type: ignore[arg-type]
-        async with aclosing(Connection(endpoint)) as connection:
-            return await connection.post(body)  # type: ignore[arg-type]
-
+async def asked(
+    script: Script, body: Mapping[str, object] = BODY, **more: object
+) -> tuple[ServerReply, list[Received]]:
     with serving(script) as server:
-        return asyncio.run(once(server.url)), server.received
+        endpoint = Endpoint(server.url, Credentials(SecretStr(KEY)), **more)  # type: ignore[arg-type]
+        async with aclosing(Connection(endpoint)) as connection:
+            return await connection.post(body), server.received  # type: ignore[arg-type]
 
 
-def test_the_body_goes_out_as_it_is_and_the_reply_comes_in_as_it_is() -> None:
+async def test_the_body_goes_out_as_it_is_and_the_reply_comes_in_as_it_is() -> None:
     said = Reply(b" \n\xff not json", 418, {"Retry-After": "7", "content-type": "text/event-stream"})
-    answer, received = asked(lambda number, received: said)
+    answer, received = await asked(lambda number, received: said)
     assert (answer.status, answer.body, answer.headers["retry-after"]) == (418, b" \n\xff not json", "7")
     assert [one.body for one in received] == [BODY]
 
@@ -116,16 +114,16 @@ async def test_requests_after_the_first_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("status", [200, 400])
-def test_replies_are_bounded_after_decompression(status: int) -> None:
+async def test_replies_are_bounded_after_decompression(status: int) -> None:
     bomb = Reply(gzip.compress(b" " * 50_000_000), status, {"content-encoding": "gzip"})
     with pytest.raises(NoReply, match="more than 100000 bytes") as caught:
-        asked(lambda number, received: bomb, largest_reply=100_000)
+        await asked(lambda number, received: bomb, largest_reply=100_000)
     assert caught.value.kind == "too_large"
 
 
-def test_compressed_replies_are_read() -> None:
+async def test_compressed_replies_are_read() -> None:
     told = json.dumps({"choices": []}).encode()
-    answer, _ = asked(lambda number, received: Reply(gzip.compress(told), 200, {"content-encoding": "gzip"}))
+    answer, _ = await asked(lambda number, received: Reply(gzip.compress(told), 200, {"content-encoding": "gzip"}))
     assert (answer.status, answer.body) == (200, told)
 
 

@@ -13,6 +13,7 @@ from app.domain.scores import Score
 from app.judges import judge_client
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.panel import JudgePanel, build_chat_judges
+from app.main.store import Store
 from app.ports.environment import ManagedResource
 from app.ports.judges import Judge
 from tests.support.chat_server import Received, Reply, Script, serving

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from app.domain.judging import Judgement
 from app.domain.values import Frozen
-from app.judges.chat_judge import ChatJudge
 from app.judges.verdicts import Token, insert_expected_scores, parse_tokens
 from tests.support.chat_server import Reply, serving
-from tests.support.judge_cases import GOOD, REQUEST, completion, config
+from tests.support.judge_cases import GOOD, completion, config, judged
 from tests.support.tables import read_table
 
 
@@ -134,11 +133,7 @@ async def judge(text: str) -> Judgement:
     body = json.loads(completion(text).body)
     body["choices"][0]["logprobs"] = {"content": listed}
     with serving(lambda number, received: Reply(json.dumps(body).encode())) as server:
-        asked = ChatJudge(config(server.url, expected_scores=True))
-        try:
-            return await asked.judge(REQUEST)
-        finally:
-            await asked.close()
+        return (await judged(config(server.url, expected_scores=True)))[1]
 
 
 async def test_what_was_written_decides_whether_there_is_one_verdict() -> None:

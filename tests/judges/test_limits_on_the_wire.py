@@ -17,6 +17,7 @@ from app.judges import limits as breaker
 from app.judges.chat_judge import ChatJudge
 from app.judges.configuration import ChatJudgeConfig, TokenPrices
 from tests.support.chat_server import Received, Reply, serving
+from tests.support.event_loop import closed_after
 from tests.support.judge_cases import BAD, GOOD, REQUEST, always, completion, config, failure, first
 from tests.support.tables import read_table
 
@@ -59,14 +60,11 @@ class Busy:
 
 async def made(chosen: ChatJudgeConfig, *waves: Sequence[int], pause: float = 0.0) -> tuple[ChatJudge, list[Judgement]]:
     """Each wave's readings at once, one wave after the other."""
-    judge = ChatJudge(chosen)
     found: list[Judgement] = []
-    try:
+    async with closed_after(ChatJudge(chosen)) as judge:
         for wave in waves:
             found += await readings(judge, wave)
             await asyncio.sleep(pause)
-    finally:
-        await judge.close()
     return judge, found
 
 

@@ -17,6 +17,7 @@ from app.judges.judge_client import ChatResponse, ServerTraits, parse_response
 from app.judges.panel import build_chat_judges
 from app.judges.verdicts import build_response_format, choose_mode
 from tests.support.chat_server import ChatServer
+from tests.support.event_loop import closed_after
 from tests.support.judge_cases import GOOD, REQUEST, completion, config
 from tests.support.tables import read_table
 from tests.support.vendors import LIMIT, Vendor, read_vendors, serving_vendors
@@ -42,11 +43,8 @@ def configure(server: ChatServer, vendor: Vendor, name: str = "big") -> ChatJudg
 
 
 async def judge_twice(settings: ChatJudgeConfig) -> tuple[Judgement, Judgement, JudgeReport]:
-    judge = ChatJudge(settings)
-    try:
+    async with closed_after(ChatJudge(settings)) as judge:
         return await judge.judge(REQUEST), await judge.judge(REQUEST), judge.report()
-    finally:
-        await judge.close()
 
 
 @pytest.mark.parametrize("vendor", ALL, ids=lambda vendor: f"{vendor.server}: {vendor.case}")

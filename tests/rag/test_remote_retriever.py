@@ -60,20 +60,16 @@ def played(database: Path, settings: RagSettings, *plays: Play) -> None:
     asyncio.run(whole())
 
 
-def retrieved(config: RemoteRetrieverConfig, resolver: MakeResolver = create_system_resolver) -> str:
+async def retrieved(config: RemoteRetrieverConfig, resolver: MakeResolver = create_system_resolver) -> str:
     """The first passage, or why there is none."""
-
-    async def scene() -> str:
-        retriever = RemoteRetriever(config, resolver)
-        await retriever.open()
-        try:
-            return (await retriever.retrieve(QUERY)).passages[0].text
-        except RetrieverFailed as error:
-            return error.detail
-        finally:
-            await retriever.close()
-
-    return asyncio.run(scene())
+    retriever = RemoteRetriever(config, resolver)
+    await retriever.open()
+    try:
+        return (await retriever.retrieve(QUERY)).passages[0].text
+    except RetrieverFailed as error:
+        return error.detail
+    finally:
+        await retriever.close()
 
 
 async def asked(client: httpx.AsyncClient, count: int = 1, **more: object) -> httpx.Response:
@@ -85,15 +81,15 @@ def told(reply: httpx.Response) -> list[tuple[str, Mapping[str, object]]]:
 
 
 @pytest.mark.parametrize("behaviour", FAILURES)
-def test_only_what_may_pass_is_tried_again(hostile: Hostile, behaviour: str) -> None:
+async def test_only_what_may_pass_is_tried_again(hostile: Hostile, behaviour: str) -> None:
     path, followed = f"{behaviour}/counted", hostile.posts("good")
-    outcome = retrieved(RemoteRetrieverConfig(url=hostile.url(path), deadline_seconds=WAIT))
+    outcome = await retrieved(RemoteRetrieverConfig(url=hostile.url(path), deadline_seconds=WAIT))
     assert (outcome, hostile.posts(path)) == FAILURES[behaviour]
     assert (hostile.posts("good"), hostile.sent(path) < 64 * MIB) == (followed, True)
 
 
-def test_a_server_that_is_down() -> None:
-    outcome = retrieved(RemoteRetrieverConfig(url=f"http://127.0.0.1:{free_port()}/"))
+async def test_a_server_that_is_down() -> None:
+    outcome = await retrieved(RemoteRetrieverConfig(url=f"http://127.0.0.1:{free_port()}/"))
     assert outcome == "the retriever's server could not be reached"
 
 
@@ -198,10 +194,10 @@ PRIVATE = "the retriever's host name resolves to a private address, and rag.remo
         ("127.0.0.1", [], False, "News for hob."),
     ],
 )
-def test_a_name_that_stands_for_a_private_address_is_not_asked(
+async def test_a_name_that_stands_for_a_private_address_is_not_asked(
     hostile: Hostile, host: str, addresses: list[str], allow_private: bool, outcome: str
 ) -> None:
     config = RemoteRetrieverConfig(url=hostile.url("good/named", host), allow_private=allow_private)
     before = hostile.posts("good/named")
-    told = retrieved(config, lambda: Pointing(*addresses))
+    told = await retrieved(config, lambda: Pointing(*addresses))
     assert (told, hostile.posts("good/named") - before) == (outcome, int(outcome != PRIVATE))

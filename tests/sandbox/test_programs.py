@@ -8,6 +8,7 @@ from pydantic import JsonValue
 from app.domain.tasks import CallResult, Program, ProgramLimits
 from app.domain.values import Frozen
 from app.sandbox.programs import JailedPrograms
+from tests.support.event_loop import closed_after
 from tests.support.jailed import GUARDS, Jails, jails
 from tests.support.tables import read_table, unfold
 
@@ -112,6 +113,6 @@ SLEEPER = "import time\ndef f(): time.sleep(60)"
 )
 async def test_out_of_time_is_so_twice_unless_it_idled(limits: ProgramLimits, attempts: list[str]) -> None:
     endings: list[str] = []
-    async with aclosing(JailedPrograms(1, observe=lambda ending, seconds: endings.append(ending))) as programs:
+    async with closed_after(JailedPrograms(1, observe=lambda ending, seconds: endings.append(ending))) as programs:
         told = await programs.run(Program(source=SLEEPER, function="f", calls=((),), limits=limits))
     assert (told.ending, endings) == (attempts[0], attempts)

@@ -12,6 +12,7 @@ from app.domain.tasks import CallResult, Execution, Program, ProgramLimits
 from app.sandbox.programs import ConfinementReport, Jail, JailedPrograms, JailLost
 from app.sandbox.supervisor import ANSWERS, BEGUN, ENDED, EXITED, FINISHED, MESSAGE, REPORT, WALLS
 from tests.faults.test_programs_left_alone import begun
+from tests.support.event_loop import closed_after
 from tests.support.jailed import GUARDS, Jails, jails
 
 TWICE = Program(source="", function="f", calls=((), ()), limits=ProgramLimits(output_bytes=100))
@@ -75,7 +76,7 @@ def test_one_that_misbehaves_is_our_failure(sent: bytes) -> None:
 @pytest.mark.parametrize("generation", [0, 1], ids=["warden", "supervisor"])
 async def test_a_program_whose_jail_is_killed_is_run_again(generation: int) -> None:
     waiting = Program(source="import time\ntime.sleep(.8)\ndef f(): return 1", function="f", calls=((),))
-    async with aclosing(JailedPrograms(1)) as programs:
+    async with closed_after(JailedPrograms(1)) as programs:
         running, processes = await begun(programs, waiting)
         os.kill(sorted(processes)[generation], signal.SIGKILL)
         assert (await running).ending == "finished"

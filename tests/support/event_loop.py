@@ -17,7 +17,7 @@ ClosableT = TypeVar("ClosableT", bound=Closable)
 
 
 @asynccontextmanager
-async def closing(resource: ClosableT) -> AsyncIterator[ClosableT]:
+async def closed_after(resource: ClosableT) -> AsyncIterator[ClosableT]:
     """As `contextlib.aclosing`, for what has `close`."""
     try:
         yield resource

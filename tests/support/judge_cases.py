@@ -8,6 +8,7 @@ from app.domain.judging import Candidate, DefectRule, Judgement, JudgeRequest, P
 from app.judges.chat_judge import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from tests.support.chat_server import Reply, Script
+from tests.support.event_loop import closed_after
 
 RUBRIC = Rubric(
     name="test",
@@ -87,8 +88,5 @@ def config(url: str, **more: object) -> ChatJudgeConfig:
 
 
 async def judged(settings: ChatJudgeConfig, request: JudgeRequest = REQUEST) -> tuple[ChatJudge, Judgement]:
-    judge = ChatJudge(settings)
-    try:
+    async with closed_after(ChatJudge(settings)) as judge:
         return judge, await judge.judge(request)
-    finally:
-        await judge.close()

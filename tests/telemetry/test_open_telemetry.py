@@ -7,7 +7,6 @@ import pytest
 
 from app.domain.tasks import ContextQuery, Program
 from app.judges import judge_client
-from app.judges.chat_judge import ChatJudge
 from app.ports.tracing import find_origin, open_linked_span, open_request_span, open_span
 from app.rag.remote import RemoteRetriever, RemoteRetrieverConfig
 from app.sandbox.programs import JailedPrograms
@@ -17,7 +16,7 @@ from app.telemetry.metrics import NullObserver
 from app.telemetry.open_telemetry import LONGEST_VALUE, OpenTelemetryTracer
 from tests.support.chat_server import Reply, serving
 from tests.support.collector import Collector, collecting
-from tests.support.judge_cases import GOOD, REQUEST, completion, config, failure, first
+from tests.support.judge_cases import GOOD, completion, config, failure, first, judged
 from tests.support.tables import read_table
 
 TABLE = read_table(__file__, "open_telemetry.yaml", tuple[tuple[dict[str, str], bool], ...])
@@ -47,11 +46,7 @@ def trace(
 
 
 async def ask_judge(url: str) -> None:
-    judge = ChatJudge(config(url, api_version=None))
-    try:
-        await judge.judge(REQUEST)
-    finally:
-        await judge.close()
+    await judged(config(url, api_version=None))
 
 
 def test_each_call_to_a_judge_is_a_span_and_says_how_it_failed(

@@ -25,6 +25,7 @@ from app.toolkit.math_answers.parts import split_into_parts
 from app.toolkit.procedural import LEVELS, Level
 from app.toolkit.seeded import SeededRandom
 from tests.envs.replies import FailingWorkers, pose, score_texts
+from tests.support.event_loop import closed_after
 
 MATH = Math.open(ConfiguredDatasets({}))
 SEVEN = MathRow(problem="What is $3 + 4$?", answer="7", level="Level 1", topic="Prealgebra")
@@ -179,10 +180,9 @@ async def test_hostile_answers_do_not_stop_the_workers() -> None:
         for large in LARGE
         for text in (large, f"{gold.latex} + {large}", *(f"{gold.latex} + ({zero})({large})" for zero in ZEROS))
     ]
-    workers = ProcessWorkers(2)
-    tools = Tools(panel=NoPanel(), workers=workers)
     scores, seconds = list[Score](), list[float]()
-    try:
+    async with closed_after(ProcessWorkers(2)) as workers:
+        tools = Tools(panel=NoPanel(), workers=workers)
         await workers.run(ALL_EQUAL, [["x", "x"]])
         for gold, text in answers:
             reference = MathExercise(family="surds", values={}, gold=gold).model_dump(mode="json")
@@ -191,8 +191,6 @@ async def test_hostile_answers_do_not_stop_the_workers() -> None:
                 Task(messages=(), reference=reference), [Completion(text=f"\\boxed{{{text}}}")], tools
             )
             seconds.append(time.perf_counter() - begun)
-    finally:
-        await workers.close()
     killed = [score for score in scores if score.reason == "verifier_killed"]
     assert {(score.outcome, score.reason) for score in scores} - {("unscored", "verifier_killed")} == {("scored", None)}
     assert (len(scores) == len(answers), len(killed) <= 20) == (True, True)

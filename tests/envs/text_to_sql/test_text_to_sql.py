@@ -19,6 +19,7 @@ from app.sandbox.workers import ProcessWorkers
 from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, Level, LevelParams
 from tests.envs.replies import FailingWorkers, pose, score_texts
+from tests.support.event_loop import closed_after
 from tests.support.sql_questions import of_shape
 from tests.support.tables import read_table, unfold
 from tests.support.tiers import is_quick
@@ -50,12 +51,9 @@ def in_processes(task: Task, answers: Sequence[str]) -> tuple[list[Score], list[
     attempts: list[str] = []
 
     async def all_of_it() -> list[Score]:
-        workers = ProcessWorkers(2, lambda _, outcome, __: attempts.append(outcome))
-        try:
+        async with closed_after(ProcessWorkers(2, lambda _, outcome, __: attempts.append(outcome))) as workers:
             group = [Completion(text=f"<answer>{answer}</answer>") for answer in answers]
             return await SQL.score(task, group, Tools(panel=NoPanel(), workers=workers))
-        finally:
-            await workers.close()
 
     return asyncio.run(all_of_it()), attempts
 

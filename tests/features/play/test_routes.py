@@ -17,6 +17,7 @@ from app.inference.policies import ChatPolicyServer
 from app.settings import PolicySettings, Settings
 from app.toolkit.templates import find_packaged_folder
 from tests.support.chat_server import ChatServer, Received, Reply, serving
+from tests.support.event_loop import closed_after
 from tests.support.outline import page
 from tests.support.playground import serve_here
 from tests.support.talking import NOTICED, build_tavern_body, speaks, write_stream
@@ -238,15 +239,12 @@ def test_a_policys_failure_amid_a_reply_ends_the_stream() -> None:
 
 async def stream_texts(script: Any, texts: list[str] | None = None) -> None:
     with serving(script) as server:
-        policy = build_policy(server.url)
-        try:
+        async with closed_after(build_policy(server.url)) as policy:
             stream = await policy.stream({"messages": [{"role": "user", "content": "Hob?"}]})
             async for event in stream:
                 if texts is not None:
                     texts.append(event["choices"][0]["delta"].get("content") or "")  # type: ignore[index,call-overload,union-attr,arg-type]
             await stream.close()
-        finally:
-            await policy.close()
 
 
 def build_policy(url: str) -> ChatPolicyServer:
