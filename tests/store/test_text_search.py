@@ -22,7 +22,7 @@ from app.store.retention import prepare_batch, remove_batch
 from app.store.statements import PACKED_FROM
 from app.store.tables import groups
 from tests.support.databases import Postgres
-from tests.support.store_cases import START, MovableClock, group, record, using
+from tests.support.store_cases import START, MovableClock, group, opened, record
 from tests.support.tables import read_table
 
 TABLE = read_table(__file__, "text_search.yaml", tuple[tuple[str, dict[str, object], list[str]], ...])
@@ -203,14 +203,13 @@ async def test_a_search_goes_on_where_it_ended(store: Store, monkeypatch: pytest
     assert [*pages] == [([], 5, 3, 0), ([], None, 2, 0)]
 
 
-def test_a_group_that_is_seen_after_one_of_a_higher_sequence_is_indexed_too(
+async def test_a_group_that_is_seen_after_one_of_a_higher_sequence_is_indexed_too(
     postgres: Postgres, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = postgres.migrated()
     columns = ", ".join(one.name for one in groups.columns if one.name not in {"sequence", "group_id"})
     copied = f"INSERT INTO groups (group_id, {columns}) SELECT 'held', {columns} FROM groups"  # noqa: S608
-
-    async def scenario(store: Store) -> list[object]:
+    async with opened(url) as store:
         await store.tasks.put([record(0)])
         await store.groups.add([saying("first", ["a", "b"])])
         engine = open_writer(url)
@@ -224,8 +223,6 @@ def test_a_group_that_is_seen_after_one_of_a_higher_sequence_is_indexed_too(
             seen: list[object] = [indexing.done(), await search(store, "count")]
             slow.commit()
         engine.dispose()
-        return [*seen, await indexing, await search(store, "count")]
-
-    found = using(url, scenario)
+        seen += [await indexing, await search(store, "count")]
     warned = [one.getMessage() for one in caplog.records if "has been open for over 0 s" in one.getMessage()]
-    assert (found, len(warned)) == ([False, [], 3, ["last", "held", "first"]], 1)
+    assert (seen, len(warned)) == ([False, [], 3, ["last", "held", "first"]], 1)
