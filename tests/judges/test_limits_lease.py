@@ -1,8 +1,8 @@
 """The limits of a judge over several processes: the contract of what shares them, and leases on it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
@@ -28,6 +28,7 @@ from app.ports.judges import JudgeCache
 from tests.judges.test_limits import Hand
 from tests.judges.test_limits_on_the_wire import Busy, asked
 from tests.support.chat_server import serving
+from tests.support.event_loop import closed_after
 from tests.support.judge_cases import config, failure
 from tests.support.store_cases import MovableClock, opened
 
@@ -138,23 +139,15 @@ class Failing(InProcessMemory):
         return await super().exchange_limits(asked)
 
 
-def with_lease(memory: JudgeCache, scene: Callable[[LimitsLease, Hand], Awaitable[object]]) -> object:
-    async def play() -> object:
-        clock = Hand()
-        breaker = CircuitBreaker(3, 30.0, clock, lambda: datetime.now(UTC))
-        lease = LimitsLease("big", CallLimits(2), memory, breaker, clock)
-        try:
-            return await scene(lease, clock)
-        finally:
-            await lease.close()
-
-    return asyncio.run(play())
+def leasing(memory: JudgeCache, clock: Hand) -> AbstractAsyncContextManager[LimitsLease]:
+    breaker = CircuitBreaker(3, 30.0, clock, lambda: datetime.now(UTC))
+    return closed_after(LimitsLease("big", CallLimits(2), memory, breaker, clock))
 
 
-def test_without_the_store_calls_go_on_until_the_lease_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_store_calls_go_on_until_the_lease_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits_lease, "EXCHANGE_SECONDS", 0.01)
-
-    async def scene(lease: LimitsLease, clock: Hand) -> list[object]:
+    memory, clock = Failing(lambda number: StoreUnavailable("gone") if number else None), Hand()
+    async with leasing(memory, clock) as lease:
         await asyncio.gather(lease.slots.acquire(), lease.slots.acquire())
         await asyncio.sleep(0.05)
         lease.release()
@@ -165,35 +158,27 @@ def test_without_the_store_calls_go_on_until_the_lease_expires(monkeypatch: pyte
         await asyncio.sleep(0.05)
         seen = [waiting.done(), lease.trouble, lease.slots.limit]
         waiting.cancel()
-        return seen
-
-    assert with_lease(Failing(lambda number: StoreUnavailable("gone") if number else None), scene) == [False, "gone", 0]
+    assert seen == [False, "gone", 0]
 
 
-def test_an_unexpected_error_ends_no_lease_and_loses_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unexpected_error_ends_no_lease_and_loses_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits_lease, "EXCHANGE_SECONDS", 0.01)
     """What is held cannot be read once, as where a newer version wrote it."""
     memory = Failing(lambda number: None if number else ValueError("unreadable"))
-
-    async def scene(lease: LimitsLease, clock: Hand) -> list[object]:
+    async with leasing(memory, Hand()) as lease:
         lease.record(CallFeedback(rate_limited=True))
         async with asyncio.timeout(5.0):
             await lease.slots.acquire()
-        return [memory.told[0].feedback, lease.trouble]
-
-    assert with_lease(memory, scene) == [CallFeedback(rate_limited=True), ""]
+    assert (memory.told[0].feedback, lease.trouble) == (CallFeedback(rate_limited=True), "")
 
 
-def test_a_process_without_calls_gives_back_all_and_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_without_calls_gives_back_all_and_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits_lease, "EXCHANGE_SECONDS", 0.01)
-    memory = InProcessMemory(lambda: datetime.now(UTC))
-
-    async def scene(lease: LimitsLease, clock: Hand) -> list[object]:
+    memory, before = InProcessMemory(lambda: datetime.now(UTC)), len(asyncio.all_tasks())
+    async with leasing(memory, Hand()) as lease:
         await lease.slots.acquire()
         lease.release()
         await asyncio.sleep(0.05)
-        tasks = len(asyncio.all_tasks())
+        tasks = len(asyncio.all_tasks()) - before
         grant = await memory.exchange_limits(LimitsExchange("big", "another", CallLimits(2), wanted=2))
-        return [tasks, lease.slots.limit, grant.slots]
-
-    assert with_lease(memory, scene) == [1, 0, 2]
+        assert (tasks, lease.slots.limit, grant.slots) == (0, 0, 2)

@@ -73,8 +73,9 @@ def test_one_that_misbehaves_is_our_failure(sent: bytes) -> None:
     assert (type(outcome), getattr(outcome, "suspect", None)) == (JailLost, False)
 
 
-@pytest.mark.parametrize("generation", [0, 1], ids=["warden", "supervisor"])
+@pytest.mark.parametrize("generation", [0, 1, -1], ids=["warden", "supervisor", "program"])
 async def test_a_program_whose_jail_is_killed_is_run_again(generation: int) -> None:
+    """Programs cannot signal one another, so that was not its fault."""
     waiting = Program(source="import time\ntime.sleep(.8)\ndef f(): return 1", function="f", calls=((),))
     async with closed_after(JailedPrograms(1)) as programs:
         running, processes = await begun(programs, waiting)
