@@ -1,7 +1,5 @@
 """What becomes of programs: their values, their endings, and that none of them can claim another."""
 
-from collections.abc import Iterator
-
 import pytest
 from pydantic import JsonValue
 
@@ -9,7 +7,7 @@ from app.domain.tasks import CallResult, Program, ProgramLimits
 from app.domain.values import Frozen
 from app.sandbox.programs import JailedPrograms
 from tests.support.event_loop import closed_after
-from tests.support.jailed import GUARDS, Jails, jails
+from tests.support.jailed import Jails
 from tests.support.tables import read_table, unfold
 
 
@@ -23,12 +21,6 @@ class Tables(Frozen):
 
 
 TABLES = read_table(__file__, "programs.yaml", Tables)
-
-
-@pytest.fixture(scope="module", params=GUARDS)
-def jailed(request: pytest.FixtureRequest) -> Iterator[Jails]:
-    with jails(request.param) as made:
-        yield made
 
 
 def test_calls_are_answered_in_their_order_and_in_one_process(jailed: Jails) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,7 +12,7 @@ from app.sandbox.programs import ConfinementReport, Jail, JailedPrograms, JailLo
 from app.sandbox.supervisor import ANSWERS, BEGUN, ENDED, EXITED, FINISHED, MESSAGE, REPORT, WALLS
 from tests.faults.test_programs_left_alone import begun
 from tests.support.event_loop import closed_after
-from tests.support.jailed import GUARDS, Jails, jails
+from tests.support.jailed import Jails
 
 TWICE = Program(source="", function="f", calls=((), ()), limits=ProgramLimits(output_bytes=100))
 
@@ -81,12 +80,6 @@ async def test_a_program_whose_jail_is_killed_is_run_again(generation: int) -> N
         running, processes = await begun(programs, waiting)
         os.kill(sorted(processes)[generation], signal.SIGKILL)
         assert (await running).ending == "finished"
-
-
-@pytest.fixture(scope="module", params=GUARDS)
-def jailed(request: pytest.FixtureRequest) -> Iterator[Jails]:
-    with jails(request.param) as made:
-        yield made
 
 
 WAITS_THE_LAST_TIME = "import time\ndef f(x):\n  if x == 4: time.sleep(600)\n  return x"

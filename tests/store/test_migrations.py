@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import (
-    Connection,
     Integer,
     LargeBinary,
     MetaData,
@@ -34,11 +31,10 @@ from app.domain.scores import Criterion, Score
 from app.domain.values import Frozen
 from app.main.store import metadata
 from app.store import migration
-from app.store.database import open_for_migration
 from app.store.migration import LIFTED_BY, find_newest_revision, migrate, require_servable
 from app.store.statements import decode, encode
 from app.store.tables import admin_actions, holds, named_keys, sign_ins, spending
-from tests.support.databases import MIGRATIONS
+from tests.support.databases import MIGRATIONS, connected
 from tests.support.forked_programs import ForkedProgram, plain_environment
 from tests.support.tables import read_table
 
@@ -78,16 +74,6 @@ def extend_migrations(folder: Path, text: str) -> Path:
     shutil.copytree(MIGRATIONS, extended, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     (extended / "versions" / "9999_next.py").write_text(text.format(last=find_newest_revision(MIGRATIONS)))
     return extended
-
-
-@contextmanager
-def connected(url: str) -> Iterator[Connection]:
-    engine = open_for_migration(url)
-    try:
-        with engine.begin() as connection:
-            yield connection
-    finally:
-        engine.dispose()
 
 
 def filled(table: Table, known: Rows) -> dict[str, Value]:

@@ -18,11 +18,11 @@ from app.domain.rollups import RollupFilter
 from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
 from app.main.store import Store
-from app.store.database import open_for_inspection, open_writer
+from app.store.database import open_for_inspection
 from app.store.group_rows import GroupToStore
 from app.store.statements import decode_json
 from app.store.tables import groups, judgements, rollouts, rollups, task_rollups, tasks
-from tests.support.databases import Postgres, read_migrated_store
+from tests.support.databases import Postgres, connected, read_migrated_store
 from tests.support.store_cases import group, opened, record
 from tests.support.tiers import examples
 
@@ -277,10 +277,8 @@ async def test_a_group_that_cannot_be_read_is_set_aside_and_the_others_are_count
 
 
 def _write_flags(url: str, group_id: str, flags: str) -> None:
-    engine = open_writer(url)
-    with engine.begin() as connection:
+    with connected(url) as connection:
         connection.execute(update(groups).where(groups.c.group_id == group_id).values(flags=flags))
-    engine.dispose()
 
 
 async def test_replicas_that_count_at_once_lose_nothing(postgres: Postgres) -> None:

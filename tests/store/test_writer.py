@@ -280,7 +280,7 @@ async def test_replicas_that_deadlock_are_tried_again(postgres: Postgres) -> Non
         await database.write(put("a"))
         await database.write(put("b"))
         touched = await asyncio.gather(database.write(touch("a", "b")), other.write(touch("b", "a")))
-    assert touched == ["a", "b"]
+    assert [*touched] == ["a", "b"]
 
 
 async def test_a_server_that_does_not_answer_is_unavailable() -> None:

@@ -118,13 +118,14 @@ def test_no_value_is_long_or_costs_a_batch_and_no_error_is_quoted(collector: Col
 async def test_what_several_asked_for_is_kept_when_one_of_them_is(
     collector: Collector, traceparent: str | None, kept: list[str]
 ) -> None:
-    def work() -> None:
-        with open_linked_span("batch", {}, [origin]):
-            pass
-
     with tracing(traceparent):
         origin = find_origin()
         assert origin is not None
+
+        def work() -> None:
+            with open_linked_span("batch", {}, [origin]):
+                pass
+
         await asyncio.get_running_loop().run_in_executor(None, work)
     links = [span.links for span in collector.spans if span.name == "batch"]
     requests = [(span.span_id,) for span in collector.spans if span.name == "request"]

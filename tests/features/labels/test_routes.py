@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -98,7 +97,7 @@ async def test_no_route_of_a_labeller_tells_what_judges_think_of_a_pending_item(
             assert (told.status_code, TELLING.findall(told.text)) == (200, []), (path, told.text)
 
 
-async def test_what_a_labeller_sees_is_the_same_whatever_the_judges_think(tmp_path: Path, migrated_file: Path) -> None:
+async def test_what_a_labeller_sees_is_the_same_whatever_the_judges_think(tmp_path: Path) -> None:
     """Two stores that differ in their scores alone: every body is equal but for ids, times and the order by them, and
     so are the words of the page."""
     told: list[list[str]] = []
@@ -127,7 +126,7 @@ async def test_what_a_labeller_sees_is_the_same_whatever_the_judges_think(tmp_pa
         told.append(seen)
 
     for name, judge in (("one", opinionated), ("other", contrary)):
-        async with labelled_gateway(Path(shutil.copy(migrated_file, tmp_path / name)), judge) as client:
+        async with labelled_gateway(tmp_path / name, judge) as client:
             await play(client)
     assert told[0] == told[1]
 

@@ -15,7 +15,7 @@ from app.domain.scores import Criterion, Score
 from app.features.labels import store as label_rows
 from app.features.labels.store import LabelQueue, LabelStore
 from app.main.store import Store
-from app.store.database import open_writer
+from tests.support.databases import connected
 from tests.support.store_cases import START, MovableClock, group, opened, record
 
 ENVIRONMENTS = ("gsm8k",)
@@ -246,13 +246,11 @@ async def test_what_was_drawn_before_draws_were_plain_is_read(store: Store, stor
         draw |= {"other_probability": 0.5, "population": 4}
         (body,) = [one for _, one in await labels.list_labels(None, None, number, 1)]
         former = json.dumps(body.model_dump(mode="json") | {"draw": draw})
-        engine = open_writer(store_url)
-        with engine.begin() as connection:
+        with connected(store_url) as connection:
             leased = update(label_rows.label_leases).where(label_rows.label_leases.c.lease_id == name)
             connection.execute(leased.values(arm=arm, draw=json.dumps(draw)))
             table = label_rows.labels
             connection.execute(update(table).where(table.c.label_id == body.label_id).values(body=former))
-        engine.dispose()
     draws = [one.draw for _, one in await labels.list_labels(None, None, 0, 9)]
     held = await queue.find_lease("l1")
     assert [draws, held and held.draw, await queue.count_drawn(ENVIRONMENTS, None)] == [

@@ -4,7 +4,6 @@ import asyncio
 import json
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,10 +39,9 @@ def policy() -> Iterator[ChatServer]:
 
 
 @pytest.fixture(scope="module")
-def client(policy: ChatServer, tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[TestClient]:
+def client(policy: ChatServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     folder = tmp_path_factory.mktemp("play")
     database, sheets = folder / "store.db", folder / "sheets"
-    database.write_bytes(migrated_file.read_bytes())
     sheets.mkdir()
     for name in SHEETS:
         shutil.copy(find_packaged_folder("character_sheets") / f"{name}.yaml", sheets)

@@ -5,7 +5,6 @@ import json
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,10 +87,9 @@ def test_a_sheet_without_words_is_no_voice() -> None:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[TestClient]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """Of a service without policies, which needs keys."""
     folder = tmp_path_factory.mktemp("stand-in")
-    (folder / "store.db").write_bytes(migrated_file.read_bytes())
     (folder / "sheets").mkdir()
     shutil.copy(HOB, folder / "sheets")
     settings = Settings(

@@ -26,9 +26,8 @@ WHY = "/view/worlds/coast/why?character=hob_tarrant&as_of=1312-04-03T12:00&q=Is+
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[TestClient]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     database = tmp_path_factory.mktemp("pages") / "store.db"
-    database.write_bytes(migrated_file.read_bytes())
     with serve_here(Settings(database_url=f"sqlite:///{database}"), NpcArena) as client:
         client.post("/worlds/coast/events", json={"events": EVENTS}).raise_for_status()
         client.put("/worlds/coast/lorebooks/coast", json=SHOWN["book"]).raise_for_status()

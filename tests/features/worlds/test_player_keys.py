@@ -40,8 +40,7 @@ def judge() -> Iterator[ChatServer]:
 
 
 @pytest.fixture
-def app(judge: ChatServer, tmp_path: Path, migrated_file: Path) -> Iterator[Any]:
-    (tmp_path / "store.db").write_bytes(migrated_file.read_bytes())
+def app(judge: ChatServer, tmp_path: Path) -> Iterator[Any]:
     with serving(speaks()) as policy:
         settings = Settings.model_validate(
             {
