@@ -10,6 +10,7 @@ import httpx
 
 from tests.support.small_servers import Handler, Server, running
 
+JSON = {"content-type": "application/json"}
 PASSED = {"cookie", "x-session-id"}
 """Headers of requests, in lower case."""
 
@@ -52,7 +53,7 @@ def relaying(gateway: str, breaks: Breaks) -> Iterator[str]:
 
             def pass_on(self) -> None:
                 passed = {name: value for name, value in self.headers.items() if name.lower() in PASSED}
-                headers = {"content-type": "application/json", **passed}
+                headers = {**JSON, **passed}
                 body, kept = self.read_body(), breaks(self.command, self.path, False)
                 if kept is None:
                     reply = client.request(self.command, self.path, content=body, headers=headers)
@@ -60,9 +61,9 @@ def relaying(gateway: str, breaks: Breaks) -> Iterator[str]:
                 self.close_connection |= kept is not None
                 if kept == 0:
                     return
-                told = {name: value for name, value in reply.headers.items() if name in {"content-type", "set-cookie"}}
+                cookies = {name: value for name, value in reply.headers.items() if name == "set-cookie"}
                 with suppress(ConnectionError):  # who asked may have been killed
-                    self.answer(reply.content, reply.status_code, told, kept)
+                    self.answer(reply.content, reply.status_code, {**JSON, **cookies}, kept)
 
             do_GET = do_POST = do_PUT = pass_on
 
