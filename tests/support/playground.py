@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -431,17 +431,3 @@ async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT):
         while not true():  # noqa: ASYNC110  # what is waited for happens in the service, which tells nobody
             await asyncio.sleep(0.005)
-
-
-Scene = Callable[[httpx.AsyncClient], Awaitable[None]]
-
-
-def play(world: World, database: Path, *scenes: Scene, judging: ConfiguredPanels | None = None) -> None:
-    """Each scene against a gateway that starts and stops around it, over the same store."""
-
-    async def play_all() -> None:
-        for scene in scenes:
-            async with gateway(world, database, judging) as client:
-                await scene(client)
-
-    asyncio.run(play_all())
