@@ -41,6 +41,7 @@ from tests.support.outline import Outline
 from tests.support.playground import READ_SECONDS, await_ready
 from tests.support.sample_texts import HOSTILE_LINES, HOSTILE_WORDS, INVISIBLE, SIGNS
 from tests.support.shown_prompts import read_prompt
+from tests.support.tables import read_table
 from tests.support.talking import write_stream
 
 Json = dict[str, Any]
@@ -49,7 +50,7 @@ QUAY: Final = "quay"
 RUN: Final = "wicked"
 MAX_WIDTH: Final = 2**20
 """Lines are not folded: hostile ones would be elsewhere."""
-TOLD: Final = yaml.load(Path(__file__).with_name("hostile_pages.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+TOLD: Final = read_table(__file__, "hostile_pages.yaml", dict[str, Any])
 _VISIBLE: Final = str.maketrans(dict.fromkeys(INVISIBLE))
 
 

@@ -10,10 +10,10 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
-import yaml
 
 from app.domain.errors import WorkerFailed
 from app.domain.tasks import CallResult, Execution, Program, ProgramLimits
@@ -21,11 +21,12 @@ from app.sandbox.programs import JailedPrograms
 from tests.architecture.test_house import ROOT
 from tests.support.event_loop import closed_after
 from tests.support.jailed import GUARDS, Jails, jails
+from tests.support.tables import read_table
 
 AS_LONG_AS_IT_MAY = ProgramLimits(seconds=600, idle_seconds=600)
 SLEEPING = Program(source="import time\ndef f(): time.sleep(600)", function="f", calls=((),), limits=AS_LONG_AS_IT_MAY)
 ONE = Program(source="def f(): return 1", function="f", calls=((),))
-SOURCES = yaml.load(Path(__file__).with_name("programs_left_alone.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+SOURCES = read_table(__file__, "programs_left_alone.yaml", dict[str, Any])
 DONE = Execution(ending="finished", returned=(CallResult(value=1),))
 
 

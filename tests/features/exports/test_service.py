@@ -3,11 +3,10 @@
 import json
 from collections.abc import AsyncGenerator, Sequence
 from io import BytesIO
-from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
-import yaml
 from pyarrow import parquet
 from pydantic import JsonValue, ValidationError
 
@@ -127,7 +126,7 @@ MIXED = stored(
 
 async def test_a_row_holds_what_the_policy_saw_and_said_and_earned() -> None:
     (row, *_) = await rows([MIXED])
-    assert row == yaml.load(Path(__file__).with_name("row.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+    assert row == read_table(__file__, "row.yaml", dict[str, Any])
 
 
 async def test_a_row_holds_the_tokens_and_what_the_trainer_added() -> None:

@@ -3,14 +3,13 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import yaml
 
 from tests.support.reward_trainers import Judged, OpenRlhf
+from tests.support.tables import read_table
 
 pytestmark = pytest.mark.xdist_group("one judge")
 
@@ -100,7 +99,7 @@ def test_no_score_is_said_in_its_own_shape(judged: Judged) -> None:
 GOOD: dict[str, object] = {"query": ["Q: so"], "prompts": ["Q:"], "labels": ["task_" + "0" * 32]}
 
 
-REFUSALS = yaml.load(Path(__file__).with_name("openrlhf_refusals.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+REFUSALS = read_table(__file__, "openrlhf_refusals.yaml", list[Any])
 
 
 def test_what_is_wrong_is_said_by_its_place(judged: Judged) -> None:

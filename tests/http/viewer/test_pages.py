@@ -3,10 +3,10 @@
 import re
 import weakref
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-import yaml
 from fastapi import FastAPI, Request
 from starlette.testclient import TestClient
 
@@ -29,7 +29,7 @@ from tests.support.sample_views import (
 )
 from tests.support.tables import read_table
 
-SAID = yaml.load(Path(__file__).with_name("said.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+SAID = read_table(__file__, "said.yaml", dict[str, Any])
 
 
 @pytest.fixture(scope="module")
