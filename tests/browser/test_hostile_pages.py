@@ -220,6 +220,9 @@ class FilledStore:
         self.send("POST", f"/worlds/{QUAY}/events", {"events": [fill_in(TOLD["event"], write)]})
         self.send("PUT", f"/worlds/{QUAY}/lorebooks/coast", fill_in(TOLD["book"], write))
         self.send("PUT", f"/worlds/{QUAY}-2", {"parent": QUAY, "at": "1312-04-04T00:00:00Z"})
+        draft = {"name": write.line("draft-name"), "who": "Keeps the lamp.", "language": "en", "rating": "teen"}
+        told = self.client.post("/view/author", data={**draft, "do": "save"}, follow_redirects=False)
+        assert told.status_code == 303, told.text
 
     def _say(self, step: int) -> list[Json]:
         write = self.write
