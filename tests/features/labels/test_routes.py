@@ -21,10 +21,16 @@ LABEL_ROUTES: Final = {
 }
 
 
-async def next_item(client: httpx.AsyncClient, labeller: str, **asked: Any) -> dict[str, Any] | None:
+async def find_item(client: httpx.AsyncClient, labeller: str, **asked: Any) -> dict[str, Any] | None:
     told = await client.post("/labels/next", json={"labeller": labeller, **asked})
     assert told.status_code == 200, told.text
     item: dict[str, Any] | None = told.json()["item"]
+    return item
+
+
+async def next_item(client: httpx.AsyncClient, labeller: str) -> dict[str, Any]:
+    item = await find_item(client, labeller)
+    assert item is not None
     return item
 
 
@@ -42,7 +48,6 @@ def label_of(item: Mapping[str, Any], labeller: str, **more: Any) -> dict[str, A
 async def test_an_item_is_labelled_blind_and_its_scores_may_be_seen_then(client: httpx.AsyncClient) -> None:
     await store_groups(client, 1)
     item = await next_item(client, "ada")
-    assert item is not None
     assert (item["environment"], item["rubric"]["criteria"][0]["name"]) == ("arena", "quality")
     body = label_of(item, "ada", seconds=12.5, show_judge=True)
     told = (await client.post(f"/groups/{item['group_id']}/labels", json=body)).json()
@@ -55,7 +60,7 @@ async def test_an_item_is_labelled_blind_and_its_scores_may_be_seen_then(client:
         other = await client.post(f"/groups/{item['group_id']}/labels", json=body | {"seconds": 13})
         gone = await client.delete(f"/labels/{told['label_id']}", params={"labeller": "ada"})
         assert (other.status_code, gone.status_code) == (409, 409)
-    assert (told["kind"], await next_item(client, "ada")) == ("queue", None)
+    assert (told["kind"], await find_item(client, "ada")) == ("queue", None)
 
 
 async def test_what_a_labeller_sees_is_the_same_whatever_the_judges_think(tmp_path: Path) -> None:
@@ -110,7 +115,6 @@ async def test_labels_are_exported_with_who_made_them_and_how(client: httpx.Asyn
     """Of the queue and of two labellers, an own pick, a tie, a withdrawn label and an imported choice."""
     (queued,) = await store_groups(client, 1, 1)
     item = await next_item(client, "ada")
-    assert item is not None
     await _label(client, queued, **label_of(item, "ada"))
     first, tied, gone = await store_groups(client, 3)
     pair = {"better": f"{first}-0", "worse": f"{first}-1"}
@@ -165,11 +169,10 @@ async def test_the_order_of_the_replies_is_that_of_the_lease(client: httpx.Async
     await store_groups(client, 4)
     orders = set()
     for number in range(12):
-        item = await next_item(client, f"labeller {number}", lease_seconds=10.0)
+        item = await find_item(client, f"labeller {number}", lease_seconds=10.0)
         if item is not None:
             orders.add(tuple(reply["rollout_id"][-1] for reply in item["replies"]))
             again = await next_item(client, f"labeller {number}")
-            assert again is not None
             assert again["replies"] == item["replies"]
             await client.post("/labels/skip", json={"labeller": f"labeller {number}", "lease_id": item["lease_id"]})
     assert orders == {("0", "1"), ("1", "0")}
@@ -181,7 +184,6 @@ WRONG = read_table(__file__, "routes.yaml", tuple[tuple[dict[str, Any], int, str
 async def test_what_is_wrong_with_a_label_is_named_and_nothing_is_stored(client: httpx.AsyncClient) -> None:
     await store_groups(client, 1)
     item = await next_item(client, "ada")
-    assert item is not None
     label = label_of(item, "ada")
     for change, status, named in WRONG:
         told = await client.post(f"/groups/{item['group_id']}/labels", json=label | change)
@@ -191,7 +193,6 @@ async def test_what_is_wrong_with_a_label_is_named_and_nothing_is_stored(client:
     odd = await client.post(f"/rollouts/{reply}/labels", json={"labeller": "ada", "levels": {"qualty": 1}})
     assert (odd.status_code, "did you mean 'quality'" in odd.text.lower()) == (422, True), odd.text
     held = await next_item(client, "ada")
-    assert held is not None
     assert held["lease_id"] == item["lease_id"]
 
 
@@ -206,7 +207,7 @@ async def test_a_strict_run_stops_where_its_judge_is_known_to_agree_too_little(d
         for number in range(15):
             await store_groups(client, 4, number)
         before = (await client.get("/runs/a")).json()["agreement"]
-        while (item := await next_item(client, "ada")) is not None:
+        while (item := await find_item(client, "ada")) is not None:
             body = label_of(item, "ada")
             body["pair"] = {"better": body["pair"]["worse"], "worse": body["pair"]["better"]}
             await client.post(f"/groups/{item['group_id']}/labels", json=body)
