@@ -15,18 +15,15 @@ from app.domain.errors import Conflict, GatewayError
 from app.domain.groups import GroupFilter
 from app.domain.parts import Arrival, GroupSlot, RetryWindows
 from app.domain.tasks import Completion
-from app.main.gateway import build_gateway
 from app.main.store import Store
-from app.ports.environment import NoWorkers
 from app.service.gateway import Gateway
 from app.service.pending_groups import SampleToScore
 from app.service.requests import GroupReply, GroupToScore, NextBatch, ScoreRequest
 from app.service.runs import RunSettings
 from app.store.budgets import JudgingRequest
 from app.store.pending_groups import PendingGroupStore
-from app.telemetry.metrics import NullObserver
 from tests.support.databases import MIGRATIONS
-from tests.support.playground import World, environments, panels, until
+from tests.support.playground import World, services, until
 
 
 class CountedParts:
@@ -102,15 +99,7 @@ async def training(url: str, world: World) -> AsyncIterator[Trainer]:
     store = Store.open(url, MIGRATIONS, clock=world.now)
     parts = CountedParts(store.parts)
     store.parts = cast("PendingGroupStore", parts)
-    gateway = build_gateway(
-        classes=environments(world),
-        store=store,
-        panels=panels(world.judge),
-        workers=NoWorkers(),
-        retriever=world,
-        observer=NullObserver(),
-        clock=world.now,
-    )
+    gateway = services(world, store)
     gateway.catalogue.open(ConfiguredDatasets({}))
     gathering = gateway.assembler
     await gathering.open()

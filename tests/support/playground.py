@@ -23,10 +23,14 @@ from app.domain.values import Frozen, Split, digest
 from app.judges.chat_judge import Script, ScriptedJudge
 from app.judges.panel import ConfiguredPanels
 from app.main.application import create_app
-from app.ports.environment import Datasets, Drafted, Environment, Tools
+from app.main.gateway import build_gateway
+from app.main.store import Store
+from app.ports.environment import Datasets, Drafted, Environment, NoWorkers, Tools
 from app.ports.retrieval import Retriever
+from app.service.gateway import Gateway
 from app.service.requests import HandedOutTask
 from app.settings import RagSettings, Settings
+from app.telemetry.metrics import NullObserver
 
 READ_SECONDS = 60.0
 WAIT = 20.0
@@ -367,6 +371,19 @@ def panels(judge: str) -> ConfiguredPanels:
     script = critic if judge == "critic" else by_number
     judges = {judge: ScriptedJudge(script, judge), "contrarian": ScriptedJudge(contrary, "contrarian")}
     return ConfiguredPanels(judges, {}, fallback=(judge,))
+
+
+def services(world: World, store: Store, judging: ConfiguredPanels | None = None) -> Gateway:
+    """The gateway without its server, over the environments of `world`."""
+    return build_gateway(
+        classes=environments(world),
+        store=store,
+        panels=judging or panels(world.judge),
+        workers=NoWorkers(),
+        retriever=world,
+        observer=NullObserver(),
+        clock=world.now,
+    )
 
 
 def await_ready(client: TestClient, seconds: float = READ_SECONDS) -> None:
