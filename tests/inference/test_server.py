@@ -288,17 +288,14 @@ def test_only_a_number_of_tokens_bounds_a_reply(asked: JsonValue, sent: int) -> 
     assert connection.sent[0]["max_tokens"] == sent
 
 
-def test_a_place_is_waited_for_until_the_deadline_alone() -> None:
-    async def scenario() -> None:
-        connection = ScriptedConnection(json.dumps({"choices": [{"message": {"content": "Aye."}}]}).encode())
-        policy = build_policy(connection, seconds=0.01)
-        held = await policy.stream({"messages": []})
-        for wait in (policy.stream, policy.ask):
-            with pytest.raises(Unavailable, match=r"does not answer within 0\.01 s"):
-                await wait({"messages": []})
-        await held.close()
-        await held.close()
-        await policy.ask({"messages": []})
-        assert len(connection.sent) == 2
-
-    asyncio.run(scenario())
+async def test_a_place_is_waited_for_until_the_deadline_alone() -> None:
+    connection = ScriptedConnection(json.dumps({"choices": [{"message": {"content": "Aye."}}]}).encode())
+    policy = build_policy(connection, seconds=0.01)
+    held = await policy.stream({"messages": []})
+    for wait in (policy.stream, policy.ask):
+        with pytest.raises(Unavailable, match=r"does not answer within 0\.01 s"):
+            await wait({"messages": []})
+    await held.close()
+    await held.close()
+    await policy.ask({"messages": []})
+    assert len(connection.sent) == 2

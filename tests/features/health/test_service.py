@@ -16,7 +16,6 @@ from app.domain.runs import Alarm, HealthOptions
 from app.features.health.service import CLAIM_SECONDS, IDLE_SECONDS, RETRY_SECONDS, HealthReader, RunHealthService
 from app.features.health.store import RunHealthStore, run_health
 from app.judges.panel import ConfiguredPanels
-from app.main.gateway import build_gateway
 from app.main.store import Store
 from app.ports.environment import NoPrograms, NoWorkers
 from app.service.gateway import Gateway
@@ -25,7 +24,7 @@ from app.service.runs import RunSettings
 from app.store.tables import claims
 from app.telemetry.metrics import NullObserver
 from tests.support.databases import MIGRATIONS
-from tests.support.playground import WAIT, PaidJudge, World, environments
+from tests.support.playground import WAIT, PaidJudge, World, services
 from tests.support.store_cases import alarm
 
 
@@ -84,15 +83,7 @@ async def bench(sqlite_url: str) -> AsyncIterator[Bench]:
     judge = ChangingJudge("strict", "one")
     judges = {"strict": judge, "other": ChangingJudge("other", "two"), "twin": ChangingJudge("twin", "one")}
     panels = ConfiguredPanels(judges, {}, fallback=("strict",))
-    gateway = build_gateway(
-        classes=environments(world),
-        store=store,
-        panels=panels,
-        workers=NoWorkers(),
-        retriever=world,
-        observer=NullObserver(),
-        clock=world.now,
-    )
+    gateway = services(world, store, panels)
     health = store.part(RunHealthStore)
     reader = HealthReader(
         health,

@@ -6,7 +6,6 @@ import re
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,10 +88,9 @@ def test_a_sheet_without_words_is_no_voice() -> None:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[TestClient]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """Of a service without policies, which needs keys."""
     folder = tmp_path_factory.mktemp("stand-in")
-    (folder / "store.db").write_bytes(migrated_file.read_bytes())
     (folder / "sheets").mkdir()
     for sheet in (HOB, HOB.with_name("agathe_moreau.yaml")):
         shutil.copy(sheet, folder / "sheets")
@@ -165,7 +163,7 @@ def test_a_server_on_this_machine_is_offered_by_name() -> None:
     [None, b"", b"HTTP/1.1 200 OK\r\n\r\n<html>", b"x" * 1_000_000],
     ids=["silence", "nothing", "a page", "much"],
 )
-def test_what_is_no_list_of_models_is_not_offered(reply: bytes | None) -> None:
+async def test_what_is_no_list_of_models_is_not_offered(reply: bytes | None) -> None:
     """Nor is one that says nothing for long."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -176,14 +174,11 @@ def test_what_is_no_list_of_models_is_not_offered(reply: bytes | None) -> None:
             writer.write(reply)
         writer.close()
 
-    async def scenario() -> Any:
-        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-            return await LocalServers([("Ollama", server.sockets[0].getsockname()[1])], ()).find()
-
-    assert asyncio.run(scenario()) == ()
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        assert await LocalServers([("Ollama", server.sockets[0].getsockname()[1])], ()).find() == ()
 
 
-def test_a_look_is_remembered_for_some_seconds() -> None:
+async def test_a_look_is_remembered_for_some_seconds() -> None:
     now, looks = [0.0], 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -191,16 +186,13 @@ def test_a_look_is_remembered_for_some_seconds() -> None:
         looks += 1
         writer.close()
 
-    async def scenario() -> list[int]:
-        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-            servers = LocalServers([("Ollama", server.sockets[0].getsockname()[1])], (), lambda: now[0])
-            told = []
-            for now[0] in (0.0, 9.0, 10.5, 30.0):
-                await servers.find()
-                told.append(looks)
-            return told
-
-    assert asyncio.run(scenario()) == [1, 1, 2, 3]
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        servers = LocalServers([("Ollama", server.sockets[0].getsockname()[1])], (), lambda: now[0])
+        told = []
+        for now[0] in (0.0, 9.0, 10.5, 30.0):
+            await servers.find()
+            told.append(looks)
+        assert told == [1, 1, 2, 3]
 
 
 @pytest.mark.parametrize(

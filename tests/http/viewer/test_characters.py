@@ -88,10 +88,9 @@ LOST = "/view/characters/hob?lost"
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> dict[str, httpx.Response]:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, httpx.Response]:
     """Each is visited once."""
     database = tmp_path_factory.mktemp("characters") / "store.db"
-    database.write_bytes(migrated_file.read_bytes())
 
     async def visit_all(store: Store) -> dict[str, httpx.Response]:
         await fill(store)

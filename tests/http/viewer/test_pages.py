@@ -3,10 +3,10 @@
 import re
 import weakref
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-import yaml
 from fastapi import FastAPI, Request
 from starlette.testclient import TestClient
 
@@ -35,7 +35,7 @@ UNREAD = (
     'Not used: `max_mean`: "x" was given; wanted is a number.',
     'Not used: `outcome`: "z" was given; wanted is `scored`, `pending` or `unscored`.',
 )
-SAID = yaml.load(Path(__file__).with_name("said.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+SAID = read_table(__file__, "said.yaml", dict[str, Any])
 
 
 @pytest.fixture(scope="module")
