@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from pydantic import create_model
@@ -65,9 +65,10 @@ FIRST = {"the_same_bytes", "the_answer_is_hidden", "labels_agree", "gold_earns_o
 
 def open_level(name: str, level: Level | Literal["mixed"]) -> Environment:
     """As if the level were the default: checks look at tasks with the default params."""
-    kind = CLASSES[name]
-    params = create_model("ParamsOfLevel", __base__=kind.Params, level=(Level | Literal["mixed"], level))
-    return type(kind.__name__, (kind,), {"Params": params}).open(ConfiguredDatasets({}))
+    kind: Any = CLASSES[name]
+    params = create_model("ParamsOfLevel", __base__=kind.Params, level=(Any, level))
+    opened: Environment = type(kind.__name__, (kind,), {"Params": params}).open(ConfiguredDatasets({}))
+    return opened
 
 
 @pytest.mark.deep
