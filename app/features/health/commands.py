@@ -53,9 +53,9 @@ def _print_health(found: RunHealth) -> None:
     for finding in found.findings:
         console.print(f"newest groups: {escape_invisible(finding.sentence)}", highlight=False, markup=False)
     for alarm in found.alarms:
-        ended = "" if alarm.released_at is None else f" (released {alarm.released_at:%Y-%m-%d %H:%M})"
+        ended = "" if alarm.released_at is None else f", released {alarm.released_at:%Y-%m-%d %H:%M}"
         who = f"{alarm.subject}: " if alarm.subject else ""
-        words = f"{who}{alarm.words}, noticed at group {alarm.noticed_group:,}{ended}"
+        words = f"{who}{alarm.words} (noticed at group {alarm.noticed_group:,}{ended})"
         console.print(escape_invisible(words), highlight=False, markup=False)
     if found.held is not None:
         console.print(f"The run hands out no tasks: {found.held.reason}", highlight=False, markup=False)
