@@ -99,7 +99,7 @@ def suggest_language(word: str) -> str:
     typed = word.strip().casefold().replace("_", "-")
     names = {name.casefold(): code for code, called in LANGUAGES.items() for name in (code, *called)}
     spoken = typed.partition("-")[0]
-    begun = [name for name in names if typed and name.startswith(spoken)]
+    begun = [name for name in names if len(spoken) > 1 and name.startswith(spoken)]
     is_short = len(typed) <= _LONGEST_LANGUAGE
     near = [spoken] if spoken in names else begun or (get_close_matches(typed, names, n=1) if is_short else [])
     return f"; {LANGUAGES[names[near[0]]][0]} is `{names[near[0]]}`" if near else ""

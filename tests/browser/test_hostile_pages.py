@@ -331,6 +331,7 @@ NOT_SHOWN: Final = {
     "GET /view/characters/{character}/portrait": "a picture",
     "GET /view/stats": "it leads to another page",
     "POST /sign-out": "so does this",
+    "POST /view/author/archive": "a ZIP: tests/features/authoring sends one with hostile names",
 }
 UNSEEN: Final = {"atropos-wandb_group", "atropos-wandb_project", "policy-says"}
 """What no page shows."""

@@ -128,6 +128,7 @@ def test_a_comment_is_more_than_a_form_holds(who: str, added: str, is_form: bool
         ("klingonx", ""),
         ("kl", ""),
         ("", ""),
+        ("-xy", ""),
         ("e" * 10**6, ""),
     ],
 )

@@ -605,9 +605,10 @@ def _add_import_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer)
 async def _bring(pages: AuthorPages, archive: CharacterArchive, author: str) -> list[BroughtFile]:
     """Sheets and scenes become drafts, and so do the sheets of cards."""
     texts, sources, left = dict(archive.texts), dict[str, str](), list[BroughtFile]()
+    cards = [name for name in archive.others if name.lower().endswith(_CARDS)][:MOST_DRAFTS]
     for name, content in archive.others.items():
         try:
-            file, text = await _read_member(pages.workers, name, content, most=len(texts))
+            file, text = await _read_member(pages.workers, name, content, is_read=name in cards)
         except GatewayError as error:
             left.append(BroughtFile(name, why=error.detail.removeprefix("the file: ")))
             continue
@@ -619,12 +620,13 @@ async def _bring(pages: AuthorPages, archive: CharacterArchive, author: str) -> 
     return [*(_describe_kept(one, sources.get(one.file, "")) for one in kept), *left]
 
 
-async def _read_member(workers: Workers, name: str, content: bytes, *, most: int) -> tuple[str, str]:
-    """A card as a file of its id, and its sheet. A refusal for what is no card, and once there are `MOST_DRAFTS`."""
+async def _read_member(workers: Workers, name: str, content: bytes, *, is_read: bool) -> tuple[str, str]:
+    """A card as a file of its id, and its sheet. A refusal for what is no card. `is_read` is false once so many were
+    read as there may be drafts: each takes a worker's time."""
     if not name.lower().endswith(_CARDS):
         raise InvalidRequest("neither a sheet, scenes nor a card")
-    if most >= MOST_DRAFTS:
-        raise InvalidRequest(f"the ZIP has more than {MOST_DRAFTS} characters")
+    if not is_read:
+        raise InvalidRequest(f"the ZIP has more than {MOST_DRAFTS} cards")
     card = await import_card(workers, content, None)
     if card.kind != "sheet":
         raise InvalidRequest("a lorebook: drop it on the page of a lorebook of a world")
