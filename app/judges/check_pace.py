@@ -137,11 +137,11 @@ class PacedAsking:
         rate = at_once / max(self.answer_seconds, _INSTANT)
         if rate < _WORTH_DOUBLING * self._rate_before:
             self._ask_fewer(at_once // 2)
-        elif at_once < self.most_at_once:
-            self._rate_before, self._answer_seconds = rate, self.answer_seconds
+            return
+        self._rate_before, self._answer_seconds = rate, self.answer_seconds
+        self._has_pace = 2 * at_once > self.most_at_once  # less than twice as many would bring too little to be seen
+        if at_once < self.most_at_once:
             self.at_once, self._seconds = min(2 * at_once, self.most_at_once), []
-        else:
-            self._has_pace = True
 
     def _ask_fewer(self, most: int) -> None:
         """From now on, and never more again. Of several that fail together each was asked with as many at once."""
