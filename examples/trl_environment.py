@@ -24,7 +24,7 @@ import httpx
 from datasets import Dataset, load_dataset
 from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
-from trl_grpo import connect, dollars, figures, log_columns, log_figures, score, send
+from trl_grpo import connect, dollars, figures, hardware, log_columns, log_figures, score, send
 
 REPLY = {
     "type": "function",
@@ -181,6 +181,7 @@ def main(url: str, model: str, *files: str, run: str = "trl-environments") -> No
             num_generations=8,
             max_completion_length=4096,
             log_completions=True,
+            **hardware(),
         ),
     )
     trainer.train()

@@ -2,7 +2,8 @@
 
 python examples/trl_grpo.py http://127.0.0.1:8000 gsm8k Qwen/Qwen3-0.6B
 
-Without a graphics card, add `use_cpu=True, bf16=False` to `GRPOConfig` below.
+`--help` lists the options: run, params, LoRA, held-out tasks, steps, tokens of a reply. Without a graphics card it
+trains on the processor.
 
 You will see rewards, criteria, flags and the share without a score in TRL's log, and groups in the gateway's viewer.
 
@@ -10,7 +11,9 @@ It works under `accelerate launch` too: every process takes the same tasks and s
 one process, make `per_device_train_batch_size` a multiple of `num_generations`.
 """
 
+import argparse
 import itertools
+import json
 import os
 import sys
 import time
@@ -18,8 +21,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import httpx
+import torch
 from datasets import Dataset
-from trl import GRPOConfig, GRPOTrainer
+from transformers import AutoTokenizer
+from trl import GRPOConfig, GRPOTrainer, ModelConfig, get_peft_config
 
 PATIENCE_SECONDS = 900
 GROUPS_A_REQUEST = 256
@@ -54,12 +59,14 @@ def send(gateway: httpx.Client, path: str, body: dict[str, Any] | None = None) -
 
 def prompts(gateway: httpx.Client, environment: str, run: str, count: int, **asked: object) -> Dataset:
     """The first tasks of a run, the same for every process. `asked` may hold `split`, `params`, `select`; those of an
-    `eval_dataset` are asked for with `purpose="eval"`, and their scores are in no training figure."""
+    `eval_dataset` are asked for with `purpose="eval"`, and their scores are in no training figure. They come in the
+    order of their split, the same in every run: the order of a run is its own."""
     rows: list[dict[str, object]] = []
+    purpose = asked.get("purpose", "train")
+    order = {"run": run} if purpose == "train" else {}
     while len(rows) < count:
-        body = {"run": run, "cursor": len(rows), "batch_size": min(256, count - len(rows)), **asked}
+        body = {**order, "cursor": len(rows), "batch_size": min(256, count - len(rows)), **asked}
         tasks = send(gateway, f"/envs/{environment}/next-batch", body)["tasks"]
-        purpose = asked.get("purpose", "train")
         rows += [{"prompt": task["messages"], "task_id": task["task_id"], "purpose": purpose} for task in tasks]
         if not tasks:
             break
@@ -162,13 +169,56 @@ def log_figures(found: dict[str, float], seen: dict[str, float], log_metric: Cal
     seen.update(dict.fromkeys((name for name in found if "flags/" in name), 0.0))
 
 
-def main(url: str, environment: str, model: str, run: str = "trl") -> None:
-    gateway = connect(url)
+def hardware() -> dict[str, Any]:
+    """Options of GRPOConfig. A processor has no use for bfloat16, and less need of room than of time."""
+    on_card = torch.accelerator.is_available()
+    return {"use_cpu": not on_card, "bf16": on_card, "gradient_checkpointing": on_card}
+
+
+def read_arguments(given: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train a model on an environment of the gateway.")
+    parser.add_argument("url")
+    parser.add_argument("environment")
+    parser.add_argument("model", help="name or folder")
+    parser.add_argument("--run", default="trl")
+    parser.add_argument("--params", type=json.loads, default={}, help="of the environment, as a JSON object")
+    parser.add_argument("--lora", type=int, default=0, help="rank of a LoRA to train in place of the model; needs peft")
+    parser.add_argument("--held-out", type=int, default=0, help="tasks of the test split to evaluate on")
+    parser.add_argument("--steps", type=int, default=-1)
+    parser.add_argument("--tokens", type=int, default=512, help="most of a reply")
+    return parser.parse_args(given)
+
+
+def main(*given: str) -> None:
+    wanted = read_arguments(given)
+    gateway, named = connect(wanted.url), (wanted.environment, wanted.run)
+    held_out = wanted.held_out and prompts(
+        gateway, *named, count=wanted.held_out, split="test", purpose="eval", params=wanted.params
+    )
+    ends = {AutoTokenizer.from_pretrained(wanted.model).eos_token_id}
     trainer = GRPOTrainer(
-        model=model,
-        reward_funcs=gateway_reward(gateway, environment, run, model),
-        train_dataset=prompts(gateway, environment, run, count=1000),
-        args=GRPOConfig(output_dir=run, per_device_train_batch_size=8, num_generations=8, log_completions=True),
+        model=wanted.model,
+        reward_funcs=gateway_reward(gateway, *named, wanted.model, ends),
+        train_dataset=prompts(gateway, *named, count=1000, params=wanted.params),
+        eval_dataset=held_out or None,
+        peft_config=get_peft_config(
+            ModelConfig(
+                use_peft=wanted.lora > 0, lora_r=wanted.lora, lora_target_modules=["all-linear"], lora_dropout=0.0
+            )
+        ),
+        args=GRPOConfig(
+            output_dir=wanted.run,
+            max_steps=wanted.steps,
+            per_device_train_batch_size=8,
+            num_generations=8,  # so one group is in memory at a time, and four make a step
+            gradient_accumulation_steps=4,
+            max_completion_length=wanted.tokens,
+            learning_rate=1e-4 if wanted.lora else 1e-6,  # a LoRA begins at nothing
+            eval_strategy="steps" if held_out else "no",
+            eval_on_start=bool(held_out),
+            log_completions=True,
+            **hardware(),
+        ),
     )
     trainer.train()
 

@@ -8,7 +8,7 @@ them, else the tokenizer's; log probabilities only ever go with the server's own
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from app.domain.errors import GatewayError, InvalidRequest, RequestRefused, Unav
 from app.domain.tasks import Completion, Message, ToolSpec, Turn
 from app.inference.connection import Connection
 from app.inference.policies import (
+    QUIET_SECONDS,
     ChatEpisode,
     Exchange,
     InferenceServer,
@@ -32,7 +33,7 @@ from app.inference.tokens import CheckedTurn, LocalTokenizer, TokenCheckTally, c
 from app.inference.wire import EXTENSIONS, ChatCompletion, Extension, SampledMessage, Usage
 from app.service.requests import HandedOutTask
 from app.terminal import ADVANCED
-from app.terminal.client import GatewayClient, Retrier, open_gateway
+from app.terminal.client import GatewayClient, Retrier, check_url, open_gateway
 from app.terminal.consoles import errors
 
 CONNECTIONS: Final = "Connections"
@@ -41,14 +42,16 @@ SAMPLING: Final = "Sampling"
 COST_AND_CHECKS: Final = "Cost and checks"
 
 PolicyUrl = Annotated[
-    str, typer.Option(help="URL of the OpenAI-compatible policy server.", rich_help_panel=CONNECTIONS)
+    str,
+    typer.Option(help="URL of the OpenAI-compatible policy server.", rich_help_panel=CONNECTIONS, callback=check_url),
 ]
 PolicyModel = Annotated[str, typer.Option(help="Model name on the policy server.", rich_help_panel=CONNECTIONS)]
 PolicyKeyVariable = Annotated[
     str | None, typer.Option(help="Environment variable with the policy API key.", rich_help_panel=CONNECTIONS)
 ]
 GatewayUrl = Annotated[
-    str, typer.Option(help="Gateway URL.", show_default="from settings", rich_help_panel=CONNECTIONS)
+    str,
+    typer.Option(help="Gateway URL.", show_default="from settings", rich_help_panel=CONNECTIONS, callback=check_url),
 ]
 GatewayKey = Annotated[
     str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.", rich_help_panel=CONNECTIONS)
@@ -70,7 +73,7 @@ StoreTokens = Annotated[
     bool,
     typer.Option(
         "--store-tokens",
-        help="Store ids and log probabilities of single answers in the gateway too.",
+        help="Store token ids and log probabilities of single answers in the gateway too.",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -78,7 +81,7 @@ CheckTokens = Annotated[
     bool,
     typer.Option(
         "--check-tokens",
-        help="Count where --tokenizer gives other ids for the text than the server told.",
+        help="Count where --tokenizer gives other token ids than the server reported.",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -162,6 +165,29 @@ class TaskSkipped(GatewayError):
         self.answered = answered
 
 
+@dataclass
+class ToolCheck:
+    """Looks once, at the first task with tools, whether the policy sees any, and says so where it does not: such a
+    policy calls none, and nothing else tells why."""
+
+    server: InferenceServer
+    say: Callable[[str], None]
+    _begun: bool = False
+
+    async def check_task(self, task: HandedOutTask, patience: Retrier) -> None:
+        if self._begun or not task.tools:
+            return
+        self._begun = True
+        ask = partial(self.server.hides_tools, task.messages, task.tools)
+        with suppress(GatewayError):  # it befalls the task too, which tells of it
+            if await patience.retry_until_answered(POLICY, ask):
+                self.say(
+                    f"The chat template of {self.server.model} shows no tools: a prompt of {task.environment} counts "
+                    "as many tokens with them as without. Use another template, or `tool_format: hermes` in the params "
+                    "of the environment, which writes tools into the prompt."
+                )
+
+
 @dataclass(frozen=True)
 class RolloutPlayer:
     """`note` receives usage and seconds of every answer. Raises TaskSkipped when a server refuses the task or the
@@ -171,12 +197,15 @@ class RolloutPlayer:
     gateway: GatewayClient
     patience: Retrier
     note: Callable[[Usage, float], None]
+    tools: ToolCheck
 
     async def sample_single(self, task: HandedOutTask, count: int) -> list[ChatEpisode]:
         """Episodes of a single-turn task."""
+        await self.tools.check_task(task, self.patience)
         return [build_single_turn(message) for message in await self._sample_messages(task.messages, task.tools, count)]
 
     async def play_episode(self, task: HandedOutTask, seeds: _Seeds = _use_no_seed) -> ChatEpisode:
+        await self.tools.check_task(task, self.patience)
         turns = 0
 
         async def ask(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> SampledMessage:
@@ -241,10 +270,12 @@ async def require_model(server: InferenceServer) -> None:
 # Tokens: what the policy server told, and what the texts give again.
 
 
-async def probe_server(server: InferenceServer, patience: Retrier) -> tuple[tuple[Extension, ...], SampledMessage]:
+async def probe_server(
+    server: InferenceServer, patience: Retrier, quiet_seconds: float = QUIET_SECONDS
+) -> tuple[tuple[Extension, ...], SampledMessage]:
     """The server's supported extensions, and its reply to a request for one token. A server that is there but busy is
-    waited for. Unavailable when it does not answer; RequestRefused when it refuses even a plain request, NotFound for
-    an unknown model."""
+    waited for, and after `quiet_seconds` without a reply that is said. Unavailable when it does not answer;
+    RequestRefused when it refuses even a plain request, NotFound for an unknown model."""
     await require_model(server)
     hello = (Message(role="user", content="Hello."),)
     refused: RequestRefused | None = None
@@ -252,28 +283,48 @@ async def probe_server(server: InferenceServer, patience: Retrier) -> tuple[tupl
         asked = InferenceServer(server.connection, server.model, server.sampling.shortest, extensions)
         try:
             return extensions, (
-                await patience.retry_until_answered(POLICY, _tell_wait(partial(asked.ask, hello)))
+                await patience.retry_until_answered(POLICY, _tell_wait(partial(asked.ask, hello), quiet_seconds))
             ).said[0]
         except InvalidRequest as error:
             refused = error
     raise refused or Unavailable(f"{server.base} was not asked")
 
 
-def _tell_wait(ask: Callable[[], Awaitable[_T]]) -> Callable[[], Awaitable[_T]]:
+def _tell_wait(ask: Callable[[], Coroutine[Any, Any, _T]], quiet_seconds: float) -> Callable[[], Awaitable[_T]]:
     """Says once what is waited for: no progress is shown yet."""
     told = False
 
-    async def ask_and_tell() -> _T:
+    def tell(why: str) -> None:
         nonlocal told
+        if not told:
+            errors.print(f"waiting for {POLICY}: {why}", highlight=False, markup=False)
+        told = True
+
+    async def ask_and_tell() -> _T:
+        asking = asyncio.create_task(ask())
         try:
-            return await ask()
+            done, _ = await asyncio.wait({asking}, timeout=quiet_seconds)
+            if not done:
+                tell(f"no reply for {quiet_seconds:g} s; it may be busy with other requests")
+            return await asking
         except Unavailable as error:
-            if not told:
-                errors.print(f"waiting for {POLICY}: {error.detail}", highlight=False, markup=False)
-            told = True
+            tell(error.detail)
             raise
+        finally:
+            asking.cancel()
 
     return ask_and_tell
+
+
+def list_policy_waits(server: InferenceServer) -> list[str]:
+    """For the progress: what the policy's server has not answered for long."""
+    wait = server.standing.describe_wait()
+    return [f"waiting for {POLICY}: {wait}"] if wait else []
+
+
+def describe_missing_ids(reply: SampledMessage) -> str:
+    """Of a server whose reply `has_tokens` is not."""
+    return "returns no token ids" if reply.ids is None else "returns the token ids of replies, but not of prompts"
 
 
 def build_exchanges(task: HandedOutTask, episode: ChatEpisode, tokenizer: LocalTokenizer | None) -> list[Exchange]:
@@ -289,7 +340,7 @@ def _build_exchange(
     task: HandedOutTask, before: Sequence[Message], message: SampledMessage, tokenizer: LocalTokenizer | None
 ) -> Exchange:
     if tokenizer is None and not message.has_tokens:
-        raise UserError("the policy's server returned no token ids: set --tokenizer")
+        raise UserError(f"the policy's server {describe_missing_ids(message)}: set --tokenizer")
     prompt, ids = message.prompt_ids, message.ids
     if tokenizer is not None:
         prompt = tokenizer.encode_prompt(before, task.tools) if prompt is None else prompt

@@ -9,8 +9,12 @@ model sampled it after exactly the tokens before it, and IGNORED elsewhere.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, nullcontext, suppress
+import math
+import re
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
@@ -314,6 +318,8 @@ class ReplyTally:
         return f"{again:,} of {asked:,} replies broke off and were asked for again ({', '.join(shares)})"
 
 
+QUIET_SECONDS: Final = 30.0
+"""After so long without a reply a command says that it waits. Servers queue requests, and tell nobody."""
 _CALL_TRIES: Final = 5
 """So often a reply is asked for whose call of a function the server could not read. A model that writes such calls to
 this prompt whatever it draws is asked no more: its task is skipped."""
@@ -321,6 +327,45 @@ this prompt whatever it draws is asked no more: its task is skipped."""
 
 class _BadCall(InvalidRequest):
     pass
+
+
+class _TooManyChoices(InvalidRequest):
+    pass
+
+
+_NAMES_CHOICES: Final = re.compile(r"['\"`]n['\"`]|\bn must be\b|only one completion choice", re.I)
+"""Refusals of `n`: llama.cpp has a choice for each slot, vLLM one for greedy sampling."""
+
+
+def _refuses_choices(body: bytes) -> bool:
+    error = parse_server_error(read_json(body))
+    return "n" in error.fields or _NAMES_CHOICES.search(error.message) is not None
+
+
+@dataclass
+class ServerStanding:
+    """What requests have found out of a server, and which of them wait for it."""
+
+    most_choices: int = sys.maxsize
+    """Of one request."""
+    waiting: dict[object, float] = field(default_factory=dict)
+    """When each was sent."""
+
+    @contextmanager
+    def note_request(self) -> Iterator[None]:
+        key = object()
+        self.waiting[key] = time.monotonic()
+        try:
+            yield
+        finally:
+            del self.waiting[key]
+
+    def describe_wait(self, at_least: float = QUIET_SECONDS) -> str:
+        """Empty unless a request has waited so many seconds."""
+        longest = time.monotonic() - min(self.waiting.values(), default=math.inf)
+        if longest < at_least:
+            return ""
+        return f"requests without a reply: {len(self.waiting)}, the oldest sent {longest:.0f} s ago"
 
 
 def _judge_breaks(emptied: Sequence[SampledMessage], broken: Sequence[ServerError]) -> type[GatewayError]:
@@ -342,6 +387,7 @@ class InferenceServer:
     line: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
     timeout_seconds: float = 600.0
     tally: ReplyTally = field(default_factory=ReplyTally)
+    standing: ServerStanding = field(default_factory=ServerStanding)
 
     @property
     def base(self) -> str:
@@ -350,9 +396,9 @@ class InferenceServer:
     async def ask(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), count: int = 1, seed: int | None = None
     ) -> ChatCompletion:
-        """Returns at least one message, `count` where the server supports it and none broke off. Unavailable for errors
-        that may pass; RequestRefused, by status, for permanent ones, where a filter left nothing of any reply, and for
-        calls of functions that the server could not read, again and again."""
+        """Returns at least one message, `count` where the server gives so many at once and none broke off. Unavailable
+        for errors that may pass; RequestRefused, by status, for permanent ones, where a filter left nothing of any
+        reply, and for calls of functions that the server could not read, again and again."""
         body: dict[str, JsonValue] = {
             "model": self.model,
             "messages": [message.model_dump(mode="json") for message in messages],
@@ -362,10 +408,18 @@ class InferenceServer:
             body |= ASKED_BY[extension]
         if tools:
             body["tools"] = [tool.model_dump(mode="json") for tool in tools]
-        if count > 1:
-            body["n"] = count
         if seed is not None:
             body["seed"] = seed
+        while True:
+            asked = min(count, self.standing.most_choices)
+            try:
+                return await self._ask_with_patience({**body, "n": asked} if asked > 1 else body)
+            except _TooManyChoices:
+                if asked == 1:
+                    raise
+                self.standing.most_choices = min(self.standing.most_choices, asked // 2)
+
+    async def _ask_with_patience(self, body: Mapping[str, JsonValue]) -> ChatCompletion:
         for _ in range(_CALL_TRIES - 1):
             with suppress(_BadCall):
                 return await self._ask_once(body)
@@ -373,9 +427,13 @@ class InferenceServer:
 
     async def _ask_once(self, body: Mapping[str, JsonValue]) -> ChatCompletion:
         async with self.line:
-            reply = await self._await_reply(self.connection.post(body))
+            with self.standing.note_request():
+                reply = await self._await_reply(self.connection.post(body))
         if reply.status >= 300:
-            raise self._refuse(reply.status, f"answers {reply.status}: {reply.body.decode('utf-8', 'replace')}")
+            refusal = self._refuse(reply.status, f"answers {reply.status}: {reply.body.decode('utf-8', 'replace')}")
+            if "n" in body and isinstance(refusal, InvalidRequest) and _refuses_choices(reply.body):
+                raise _TooManyChoices(refusal.detail)
+            raise refusal
         return await self._read_whole(reply.body)
 
     async def _read_whole(self, body: bytes) -> ChatCompletion:
@@ -402,6 +460,13 @@ class InferenceServer:
             kind = _judge_breaks(completion.said, broken)
             raise kind(f"{self.base} broke off its reply ({completion.said[0].finish_reason})")
         return replace(completion, said=whole)
+
+    async def hides_tools(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> bool:
+        """Whether its chat template leaves these tools out: the prompt has as many tokens with them as without. False
+        where the server counts no tokens. Two requests for one token each; errors as those of `ask`."""
+        shortest = replace(self, sampling=self.sampling.shortest)
+        shown, plain = [(await shortest.ask(messages, given)).usage.prompt_tokens for given in (tools, ())]
+        return shown == plain > 0
 
     async def list_models(self) -> tuple[str, ...] | None:
         """None when the server does not list its models. Unavailable when it does not answer."""

@@ -9,6 +9,7 @@ Where these are, as of vLLM 0.20 and SGLang 0.5:
     return_prompt_token_ids, choices[].prompt_token_ids      choices[].meta_info.output_token_logprobs
     return_meta_info (older SGLang)                          = [logprob, id, text] of each token
     logprobs                                                 choices[].logprobs.content[].logprob
+                                                             llama.cpp: choices[].logprobs.content[].id too
 """
 
 import codecs
@@ -61,8 +62,28 @@ class _ResponseMessage(BaseModel):
 
 
 class _TokenLogprob(BaseModel):
+    """The fields without a type are llama.cpp's. Whatever else a server has under these names is not read."""
+
     token: str = ""
     logprob: float | None
+    id: object = None
+    bytes: object = None
+    top_logprobs: object = None
+
+    @property
+    def is_one_token(self) -> bool:
+        """False where it may stand for several: llama.cpp holds back the tokens that begin a character, and tells the
+        last of them alone, with the bytes of all. Among the alternatives, that token has its own bytes."""
+        if self.token.isascii():
+            return True
+        others = self.top_logprobs if isinstance(self.top_logprobs, list) else ()
+        return {"id": self.id, "bytes": self.bytes} in (
+            {name: other.get(name) for name in ("id", "bytes")} for other in others if isinstance(other, dict)
+        )
+
+    @property
+    def most_tokens(self) -> int:
+        return 1 if self.is_one_token else len(self.token.encode("utf-8", "replace"))
 
 
 class _ChoiceLogprobs(BaseModel):
@@ -139,8 +160,29 @@ class ChatCompletion:
 def parse_completion(body: object) -> ChatCompletion:
     """Of a body that `read_answer` has read. ValueError when it is not a chat completion."""
     answer = _ResponseBody.model_validate(body)
-    said = tuple(_build_sampled_message(choice, answer.prompt_token_ids) for choice in answer.choices)
-    return ChatCompletion(said, answer.usage or Usage())
+    told = answer.usage or Usage()
+    counted = told.completion_tokens if len(answer.choices) == 1 else None
+    said = tuple(_build_sampled_message(choice, answer.prompt_token_ids, counted) for choice in answer.choices)
+    return ChatCompletion(said, _count_all_choices(told, answer.choices))
+
+
+def _count_all_choices(told: Usage, choices: Sequence[_ResponseChoice]) -> Usage:
+    """llama.cpp counts one of several choices. Where the choices hold more tokens than the server tells, theirs are
+    counted, and too many rather than too few."""
+    entries = [tokens for choice in choices for tokens in _list_most_tokens(choice)]
+    if told.completion_tokens >= len(entries):
+        return told
+    return Usage(prompt_tokens=told.prompt_tokens, completion_tokens=sum(entries))
+
+
+def _list_most_tokens(choice: _ResponseChoice) -> list[int]:
+    """By entry, the most tokens that it can stand for."""
+    if choice.token_ids is not None:
+        return [1] * len(choice.token_ids)
+    if choice.meta_info is not None and choice.meta_info.output_token_logprobs is not None:
+        return [1] * len(choice.meta_info.output_token_logprobs)
+    content = None if choice.logprobs is None else choice.logprobs.content
+    return [entry.most_tokens for entry in content or ()]
 
 
 def parse_models(body: bytes) -> tuple[str, ...] | None:
@@ -151,8 +193,10 @@ def parse_models(body: bytes) -> tuple[str, ...] | None:
         return None
 
 
-def _build_sampled_message(choice: _ResponseChoice, prompt_ids: list[int] | None) -> SampledMessage:
-    ids, logprobs = _extract_tokens(choice)
+def _build_sampled_message(
+    choice: _ResponseChoice, prompt_ids: list[int] | None, counted: int | None
+) -> SampledMessage:
+    ids, logprobs = _extract_tokens(choice, counted)
     fitting = ids is not None and logprobs is not None and len(ids) == len(logprobs)
     own_prompt = choice.prompt_token_ids or prompt_ids
     return SampledMessage(
@@ -164,7 +208,7 @@ def _build_sampled_message(choice: _ResponseChoice, prompt_ids: list[int] | None
     )
 
 
-def _extract_tokens(choice: _ResponseChoice) -> tuple[Ids | None, tuple[float, ...] | None]:
+def _extract_tokens(choice: _ResponseChoice, counted: int | None) -> tuple[Ids | None, tuple[float, ...] | None]:
     content = None if choice.logprobs is None else choice.logprobs.content
     logprobs = None if content is None else tuple(_read_logprob(token.logprob) for token in content)
     if choice.token_ids is not None:
@@ -173,7 +217,18 @@ def _extract_tokens(choice: _ResponseChoice) -> tuple[Ids | None, tuple[float, .
     if meta is not None:
         values = tuple(_read_logprob(value) for value, _, _ in meta)
         return tuple(token_id for _, token_id, _ in meta), values
-    return (None if content is None else _parse_named_ids(content)), logprobs
+    if content is None:
+        return None, None
+    named = _parse_named_ids(content)
+    return (_read_own_ids(content, counted) if named is None else named), logprobs
+
+
+def _read_own_ids(content: Sequence[_TokenLogprob], counted: int | None) -> Ids | None:
+    """None unless every entry has one and is one token. So are all where there are as many as the server `counted`;
+    None there where it counted several choices."""
+    ids = [entry.id for entry in content if type(entry.id) is int]
+    whole = len(content) == counted or all(entry.is_one_token for entry in content)
+    return tuple(ids) if whole and len(ids) == len(content) else None
 
 
 def _read_logprob(value: float | None) -> float:

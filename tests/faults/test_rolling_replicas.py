@@ -414,12 +414,20 @@ def score_still(folder: Path, told: Told) -> Told:
     return dict(zip(ids, rewards, strict=True))
 
 
+TRAINING = {
+    "torch": (),
+    "transformers": ("AutoTokenizer",),
+    "trl": ("GRPOConfig", "GRPOTrainer", "ModelConfig", "get_peft_config"),
+}
+
+
 @pytest.fixture
 def page(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The example for TRL without TRL, which it names and which does not ask for rewards."""
-    trl: Any = ModuleType("trl")
-    trl.GRPOConfig = trl.GRPOTrainer = object
-    monkeypatch.setitem(sys.modules, "trl", trl)
+    """The example for TRL without what it trains with, which does not ask for rewards."""
+    for name, parts in TRAINING.items():
+        module = ModuleType(name)
+        vars(module).update(dict.fromkeys(parts, object))
+        monkeypatch.setitem(sys.modules, name, module)
     return runpy.run_path(str(ROOT / "examples" / "trl_grpo.py"))
 
 

@@ -4,13 +4,14 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from pydantic import JsonValue
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, Unauthorized, Unavailable
-from app.domain.tasks import Message
+from app.domain.tasks import FunctionSpec, Message, ToolSpec
 from app.inference import policies
 from app.inference.connection import CHAT_PATH, Connection, Credentials, Endpoint, OpenReply, ServerReply
 from app.inference.policies import ChatPolicyServer, InferenceServer, ReplyTally
@@ -91,6 +92,42 @@ def test_replies_that_broke_off_are_counted_by_their_length() -> None:
     assert (server.tally.describe(), ReplyTally().describe()) == (told, "")
 
 
+def test_requests_without_a_reply_are_told_once_they_wait_for_long() -> None:
+    class Watched(ScriptedConnection):
+        async def post(self, body: Mapping[str, JsonValue], path: str = "") -> ServerReply:
+            told.extend(server.standing.describe_wait(at_least) for at_least in (0.0, 3600.0))
+            return await super().post(body, path)
+
+    told: list[str] = []
+    server = InferenceServer(Watched(b'{"choices": [{"message": {"content": "Aye."}}]}'), "m")
+    finish(server.ask([Message(role="user", content="Hello?")]))
+    told.append(server.standing.describe_wait(0.0))
+    assert told == ["requests without a reply: 1, the oldest sent 0 s ago", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ("Field 'n': Value must be between 1 <= value <= 4, but got 8", [8, 4]),
+        ("n must be 1 when using greedy sampling, got 8.", [8, 4]),
+        ("the prompt has 9000 tokens", [8]),
+    ],
+)
+def test_a_server_that_gives_fewer_replies_at_once_is_asked_for_fewer(words: str, asked: list[int]) -> None:
+    class Limited(ScriptedConnection):
+        async def post(self, body: Mapping[str, JsonValue], path: str = "") -> ServerReply:
+            reply = await super().post(body, path)
+            refusal = json.dumps({"error": {"message": words}}).encode()
+            return ServerReply(400, {}, refusal) if body.get("n") == 8 else reply
+
+    connection = Limited(b'{"choices": [{"message": {"content": "Aye."}}]}')
+    server = InferenceServer(connection, "m")
+    for _ in range(2):
+        with suppress(InvalidRequest):
+            finish(server.ask([Message(role="user", content="Hello?")], count=8))
+    assert [one["n"] for one in connection.sent] == [*asked, asked[-1]]
+
+
 EMPTIED = b'{"finish_reason": "content_filter", "message": {"content": ""}}'
 MALFORMED = b'{"finish_reason": "malformed_function_call", "message": {"content": ""}}'
 
@@ -127,6 +164,26 @@ def test_a_whole_reply_beside_one_that_broke_off_is_kept(broken: bytes) -> None:
     server = InferenceServer(ScriptedConnection(b'{"choices": [%s, %s]}' % (broken, whole)), "m")
     said = finish(server.ask([Message(role="user", content="Hello?")], count=2)).said
     assert [one.message.content for one in said] == ["Aye."]
+
+
+@pytest.mark.parametrize(
+    ("counts", "hidden"), [((57, 57), True), ((157, 57), False), ((0, 0), False)], ids=["hidden", "shown", "uncounted"]
+)
+def test_a_template_without_tools_counts_the_same_tokens_with_them(counts: tuple[int, int], hidden: bool) -> None:
+    class Counting(ScriptedConnection):
+        async def post(self, body: Mapping[str, JsonValue], path: str = "") -> ServerReply:
+            self.sent.append(body)
+            usage = b'{"prompt_tokens": %d}' % counts["tools" not in body]
+            choice = b'{"finish_reason": "length", "message": {"content": "Ay"}}'
+            return ServerReply(200, {}, b'{"choices": [%s], "usage": %s}' % (choice, usage))
+
+    connection = Counting(b"")
+    tools = [ToolSpec(function=FunctionSpec(name="add"))]
+    hides = finish(InferenceServer(connection, "m").hides_tools([Message(role="user", content="1 + 1?")], tools))
+    assert (hides, [(one["max_tokens"], "tools" in one) for one in connection.sent]) == (
+        hidden,
+        [(1, True), (1, False)],
+    )
 
 
 FINISHED = b'data: {"choices": [{"index": 0, "delta": {"content": "Aye."}, "finish_reason": "stop"}]}\n\n'
@@ -231,17 +288,14 @@ def test_only_a_number_of_tokens_bounds_a_reply(asked: JsonValue, sent: int) -> 
     assert connection.sent[0]["max_tokens"] == sent
 
 
-def test_a_place_is_waited_for_until_the_deadline_alone() -> None:
-    async def scenario() -> None:
-        connection = ScriptedConnection(json.dumps({"choices": [{"message": {"content": "Aye."}}]}).encode())
-        policy = build_policy(connection, seconds=0.01)
-        held = await policy.stream({"messages": []})
-        for wait in (policy.stream, policy.ask):
-            with pytest.raises(Unavailable, match=r"does not answer within 0\.01 s"):
-                await wait({"messages": []})
-        await held.close()
-        await held.close()
-        await policy.ask({"messages": []})
-        assert len(connection.sent) == 2
-
-    asyncio.run(scenario())
+async def test_a_place_is_waited_for_until_the_deadline_alone() -> None:
+    connection = ScriptedConnection(json.dumps({"choices": [{"message": {"content": "Aye."}}]}).encode())
+    policy = build_policy(connection, seconds=0.01)
+    held = await policy.stream({"messages": []})
+    for wait in (policy.stream, policy.ask):
+        with pytest.raises(Unavailable, match=r"does not answer within 0\.01 s"):
+            await wait({"messages": []})
+    await held.close()
+    await held.close()
+    await policy.ask({"messages": []})
+    assert len(connection.sent) == 2

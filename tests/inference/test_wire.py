@@ -42,12 +42,14 @@ class Told(Frozen):
     choice: dict[str, JsonValue]
     beside: dict[str, JsonValue] = {}
     said: dict[str, tuple[float, ...]] = {}
+    written: int = 2
 
 
 class Tables(Frozen):
     """The tables of wire.yaml, which says what each holds."""
 
     told: dict[str, Told]
+    usage: tuple[tuple[tuple[tuple[str, ...], ...], int, int], ...]
     errors: tuple[tuple[bytes, tuple[int | None, str] | None], ...]
     unreadable: tuple[JsonValue, ...]
 
@@ -59,7 +61,21 @@ TABLES = read_table(__file__, "wire.yaml", Tables)
 def test_tokens_are_read(server: str) -> None:
     told = TABLES.told[server]
     said = SampledMessage(HI, "stop", **told.said)  # type: ignore[arg-type]
-    assert parse_completion(read_answer(body(told.choice, **told.beside))) == ChatCompletion((said,), Usage())
+    usage = Usage(completion_tokens=told.written)
+    assert parse_completion(read_answer(body(told.choice, **told.beside))) == ChatCompletion((said,), usage)
+
+
+@pytest.mark.parametrize(("choices", "told", "counted"), TABLES.usage)
+def test_all_choices_are_counted(choices: Sequence[Sequence[str]], told: int, counted: int) -> None:
+    tokens = [
+        [{"id": 7, "token": one, "bytes": list(one.encode()), "logprob": -0.5} for one in said] for said in choices
+    ]
+    sent = [
+        {"message": {"content": "".join(said)}, "logprobs": {"content": own}}
+        for said, own in zip(choices, tokens, strict=True)
+    ]
+    answer = {"choices": sent, "usage": {"prompt_tokens": 35, "completion_tokens": told}}
+    assert parse_completion(answer).usage == Usage(prompt_tokens=35, completion_tokens=counted)
 
 
 def test_infinite_log_probabilities_are_not_known() -> None:

@@ -13,8 +13,11 @@ from typing import Final, Literal
 
 from tests.support.chat_server import ChatServer, Received, Reply, Script
 
-Style = Literal["vllm", "vllm_by_name", "sglang", "sglang_meta", "plain", "strict"]
-"""vLLM, one without `token_ids`, SGLang, an older one, a server that tells no tokens, one that refuses to be asked."""
+Style = Literal["vllm", "vllm_by_name", "sglang", "sglang_meta", "llama_cpp", "plain", "strict"]
+"""vLLM, one without `token_ids`, SGLang, an older one, llama.cpp, a server that tells no tokens, one that refuses to be
+asked."""
+SLOTS: Final = 4
+"""Of llama.cpp: the most choices of a request."""
 
 END: Final = 256
 """The token that ends a message of the model."""
@@ -68,6 +71,10 @@ def script(speaks: Speaks, style: Style = "vllm") -> Script:
             return Reply(b'{"error": {"message": "The model does not exist."}}', status=404)
         count = body.get("n", 1)
         assert isinstance(count, int)
+        if style == "llama_cpp" and count > SLOTS:
+            words = f"Field 'n': Value must be between 1 <= value <= {SLOTS}, but got {count}"
+            error = {"code": 400, "message": words, "type": "invalid_request_error"}
+            return Reply(json.dumps({"error": error}).encode(), status=400)
         return Reply(json.dumps(_answer(received, [speaks(received, place) for place in range(count)], style)).encode())
 
     return reply
@@ -81,7 +88,7 @@ def _answer(received: Received, speeches: Sequence[Speech], style: Style) -> dic
         for place, speech in enumerate(speeches)
     ]
     own = style in {"vllm", "vllm_by_name"} and received.body.get("return_token_ids")
-    said = sum(len(speech.ids) for speech in speeches)
+    said = sum(len(speech.ids) for speech in (speeches[:1] if style == "llama_cpp" else speeches))
     usage = {"prompt_tokens": len(prompt), "completion_tokens": said, "total_tokens": len(prompt) + said}
     about = {"id": "chatcmpl-1", "object": "chat.completion", "created": 0, "model": MODEL}
     return {**about, "choices": choices, "usage": usage, **({"prompt_token_ids": prompt} if own else {})}
@@ -93,6 +100,8 @@ def _tokens(received: Received, speech: Speech, prompt: list[int], style: Style)
     if style == "sglang_meta":
         told = [[value, token, chr(token)] for value, token in zip(values, speech.ids, strict=True)]
         return {"prompt_token_ids": prompt, "meta_info": {"output_token_logprobs": told}}
+    if style == "llama_cpp":
+        return {"logprobs": {"content": list(map(_entry, speech.ids, values))}} if asked.get("logprobs") else {}
     named = bool(asked.get("return_tokens_as_token_ids")) and style == "vllm_by_name"
     content = [
         {"token": f"token_id:{token}" if named else chr(token), "logprob": value}
@@ -104,6 +113,12 @@ def _tokens(received: Received, speech: Speech, prompt: list[int], style: Style)
     if style == "sglang" and asked.get("return_token_ids"):
         tokens["prompt_token_ids"] = prompt
     return tokens
+
+
+def _entry(token: int, value: float) -> dict[str, object]:
+    """As llama.cpp has it, in which a token that ends the message has no text."""
+    spoken = bytes([token]) if token < END else b""
+    return {"id": token, "token": spoken.decode(), "bytes": list(spoken), "logprob": value, "top_logprobs": []}
 
 
 def answers_rows(received: Received, place: int) -> Speech:

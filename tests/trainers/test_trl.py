@@ -87,17 +87,22 @@ def test_two_processes_score_their_groups_once_each(odd: Served, tmp_path: Path)
     ]
 
 
-def test_what_trl_evaluates_is_no_training_and_what_was_cut_off_is_known_as_such(odd: Served, tmp_path: Path) -> None:
-    command = ("grpo.py", odd.url, "letter_counting", "cut", tmp_path / "steps", 1)
-    with running(tmp_path, *command, installed=TUNERS) as trainer:
+def test_the_page_trains_on_a_processor_pays_no_cut_reply_and_evaluates_on_the_same_tasks_in_every_run(
+    odd: Served, tmp_path: Path
+) -> None:
+    with running(tmp_path, "tiny_model.py", tmp_path / "tiny", installed=TUNERS) as writer:
+        writer.finish()
+    chosen = ("--run", "cut", "--steps", 1, "--tokens", 2, "--held-out", 2, "--params", '{"level": "easy"}')
+    command = (ROOT / "examples" / "trl_grpo.py", odd.url, "letter_counting", "tiny", *chosen)
+    with running(tmp_path, *command, installed=TUNERS, variables={"CUDA_VISIBLE_DEVICES": ""}) as trainer:
         trainer.finish(MINUTES)
     listed = httpx.get(f"{odd.url}/groups", params={"run": "cut"}).json()["groups"]
-    assert sorted((one["purpose"], one["size"]) for one in listed) == [("eval", 4)] * 2 + [("train", 4)] * 2
-    told = {
-        (row["split"], row["finish_reason"], row["reward"], row["policy"], "truncated" in row["flags"])
-        for row in rollouts(odd.url, "cut")
-    }
-    assert told == {("train", "length", 0.0, "tiny", True)}
+    wanted = {"split": "test", "cursor": 0, "batch_size": 2, "params": {"level": "easy"}}
+    first = httpx.post(f"{odd.url}/envs/letter_counting/next-batch", json=wanted).json()["tasks"]
+    assert sorted((one["purpose"], one["size"]) for one in listed) == [("eval", 8)] * 4 + [("train", 8)] * 4
+    assert {one["task_id"] for one in listed if one["purpose"] == "eval"} == {one["task_id"] for one in first}
+    told = {(row["finish_reason"], row["reward"], "truncated" in row["flags"]) for row in rollouts(odd.url, "cut")}
+    assert told - {("stop", 0.0, False)} == {("length", 0.0, True)}
 
 
 def test_training_goes_on_when_the_gateway_was_killed(tmp_path: Path) -> None:

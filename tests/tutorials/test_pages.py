@@ -30,9 +30,9 @@ from tests.support.shell_blocks import list_blocks, run_shell, run_shell_blocks
 pytestmark = pytest.mark.xdist_group("pages")
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-FIRST_STEPS, JUDGING, RLAIF, RUBRICS, TOOL_CALLING, WORLDS = (
+FIRST_STEPS, JUDGING, RLAIF, RUBRICS, TALK, TOOL_CALLING, WORLDS = (
     (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    for name in ("first_steps", "judging", "rlaif", "rubrics", "tool_calling", "worlds")
+    for name in ("first_steps", "judging", "rlaif", "rubrics", "talk", "tool_calling", "worlds")
 )
 
 
@@ -110,6 +110,13 @@ def test_the_character_of_the_first_steps_can_be_tried(monkeypatch: pytest.Monke
     assert done.exit_code == 0, done.output
     good, dull, broken = [one["score"] for one in json.loads(done.stdout)["completions"]]
     assert good["reward"] > dull["reward"] > broken["reward"] == 0.0
+
+
+def test_a_character_answers_on_a_fresh_service(gateway: Served, tmp_path: Path) -> None:
+    (told,) = run_shell_blocks(TALK, tmp_path, gateway.url)
+    events = [json.loads(line.removeprefix("data: ")) for line in told.splitlines() if line.startswith("data: {")]
+    said = "".join(choice["delta"].get("content") or "" for event in events for choice in event["choices"])
+    assert said.endswith("(stand-in)"), told
 
 
 def test_the_loop_learns_from_every_group(gateway: Served) -> None:

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from app.cli.campaigns import Campaign
+from app.cli.campaigns import Campaign, RewardTally
 from app.cli.policies import (
     GATEWAY,
     Endpoints,
@@ -26,9 +26,12 @@ from app.cli.policies import (
     RolloutPlayer,
     TaskSkipped,
     TokenCheck,
+    ToolCheck,
     add_token_ids,
     build_exchanges,
+    describe_missing_ids,
     gather_or_cancel,
+    list_policy_waits,
     probe_server,
 )
 from app.cli.process.atropos import TRAINER, AtroposApi, AtroposOutput, SampledCompletion, build_group_line
@@ -52,6 +55,7 @@ from app.inference.wire import SampledMessage
 from app.service.requests import GroupReply, HandedOutTask
 from app.terminal.client import AnsweredTask, GatewayClient, Retrier, build_gateway_headers
 from app.terminal.consoles import Standing, show_progress
+from app.toolkit.texts import escape_invisible
 
 # Sampling of groups.
 
@@ -107,11 +111,12 @@ class _Sampler:
         return samples
 
     def _build_sample(self, task: HandedOutTask, episode: ChatEpisode) -> SampledCompletion:
+        completion = add_token_ids(episode) if self.stores_tokens else episode.completion
         if not self.needs_tokens and self.tokenizer is None and not all(message.has_tokens for message in episode.said):
-            return SampledCompletion(completion=episode.completion, sequence=None)
+            return SampledCompletion(completion=completion, sequence=None)
         exchanges = build_exchanges(task, episode, self.tokenizer)
         return SampledCompletion(
-            completion=add_token_ids(episode) if self.stores_tokens else episode.completion,
+            completion=completion,
             sequence=build_sequence(exchanges),
             turns=build_turns(exchanges),
         )
@@ -125,6 +130,8 @@ _LEASES: Final = "leases to expire"
 """What the progress bar says is waited for."""
 _GRACE_SECONDS: Final = 5.0
 """How long a request for tasks may go on after a stop."""
+_MOST_REASON: Final = 300
+"""Characters of why a group has no reward."""
 _MOST_IN_A_ROW: Final = 32
 """Consecutive groups left out after which the command is aborted."""
 
@@ -138,6 +145,7 @@ class _ProcessRunner:
         output: GroupOutput,
         journal: Journal,
         meter: ProcessMeter,
+        rewards: RewardTally,
     ) -> None:
         self._plan = plan
         self._campaign = campaign
@@ -145,6 +153,7 @@ class _ProcessRunner:
         self._output = output
         self._journal = journal
         self._meter = meter
+        self._rewards = rewards
         self._ready: deque[TaskInHand] = deque()
         self._running: dict[asyncio.Task[None], TaskInHand] = {}
         self._parked: dict[str, TaskInHand] = {}
@@ -323,9 +332,14 @@ class _ProcessRunner:
         """Scores with all rewards. TaskSkipped where some cannot be had."""
         group = AnsweredTask(item.task.task_id, item.task.lease_id, [sample.completion for sample in samples])
         reply = await self._campaign.score(group)
+        if "late" not in reply.flags:
+            self._rewards.add_scores(reply.scores)
         if None in reply.rewards:
             reasons = sorted({score.reason for score in reply.scores if score.reason is not None})
-            raise TaskSkipped(f"unscored ({', '.join(reasons)})", f"{reply.group_id} lacks rewards", answered=True)
+            why = next((score.rationale for score in reply.scores if score.reason and score.rationale), "no reward")
+            raise TaskSkipped(
+                f"unscored ({', '.join(reasons)})", f"{reply.group_id}: {why[:_MOST_REASON]}", answered=True
+            )
         return reply
 
     async def _settle_left_out(self, item: TaskInHand, left_out: TaskSkipped) -> None:
@@ -378,31 +392,37 @@ class ProcessSession:
             campaign = self._begin(gateway)
             await self._require_environments(gateway)
             server = await self._prepare_server(policy, campaign.patience)
-            player = RolloutPlayer(server, gateway, campaign.patience, meter.add_usage)
+            player = RolloutPlayer(
+                server, gateway, campaign.patience, meter.add_usage, ToolCheck(server, self._print_line)
+            )
+            setup = self.plan.setup
+            rewards = RewardTally(self.ends.gateway, setup.run, "train", self.sampling.limit, self._print_line)
             sampler = _Sampler(
                 player,
                 self.tokenizer,
-                self.plan.setup.group_size,
+                setup.group_size,
                 self._needs_tokens,
                 self.stores_tokens,
                 TokenCheck.begin(self.tokenizer, checks=self.checks_tokens),
             )
             until_started = Retrier(waiting=campaign.patience.waiting)
             async with self._open_output(journal, until_started, server) as output:
-                processing = _ProcessRunner(self.plan, campaign, sampler, output, journal, meter)
+                processing = _ProcessRunner(self.plan, campaign, sampler, output, journal, meter, rewards)
                 try:
-                    return await self._run_with_progress(processing, campaign, journal.ledger, meter)
+                    return await self._run_with_progress(processing, campaign, server, journal.ledger, meter)
                 finally:
                     self.console.print(", ".join(meter.list_words()), highlight=False)
                     self.console.print(_build_summary(journal.ledger))
                     checked = [] if sampler.check is None else sampler.check.tally.lines
                     notices = [*checked, sampler.joins.words, server.tally.describe()]
                     for line in filter(None, notices):
-                        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+                        self._print_line(line)
+                    rewards.conclude()
                     if processing.last_left_out:
-                        self.console.print(
-                            f"last group left out: {processing.last_left_out}", highlight=False, markup=False
-                        )
+                        self._print_line(f"last group left out: {processing.last_left_out}")
+
+    def _print_line(self, line: str) -> None:
+        self.console.print(escape_invisible(line), highlight=False, markup=False, soft_wrap=True)
 
     def _begin(self, gateway: GatewayClient) -> Campaign:
         return Campaign(
@@ -417,13 +437,19 @@ class ProcessSession:
         )
 
     async def _run_with_progress(
-        self, processing: _ProcessRunner, campaign: Campaign, ledger: ProcessLedger, meter: ProcessMeter
+        self,
+        processing: _ProcessRunner,
+        campaign: Campaign,
+        server: InferenceServer,
+        ledger: ProcessLedger,
+        meter: ProcessMeter,
     ) -> bool:
         def tell() -> Standing:
             left_out = sum(ledger.left_out.values())
             words = [*meter.list_words(), f"{processing.in_hand} running"]
             words += [f"{left_out} left out"] if left_out else []
-            return Standing(ledger.written_count, [*words, *campaign.patience.list_waits()])
+            waits = [*campaign.patience.list_waits(), *list_policy_waits(server)]
+            return Standing(ledger.written_count, [*words, *waits])
 
         async with show_progress(self.console, self.plan.setup.run, "groups", self.plan.limit, tell) as display:
             return await campaign.follow(processing.run(), display, lambda: processing.in_hand)
@@ -437,10 +463,11 @@ class ProcessSession:
         line = asyncio.Semaphore(self.concurrency)
         server = InferenceServer(connection, self.plan.setup.model, self.sampling, line=line)
         extensions, reply = await probe_server(server, patience)
+        missing = f"{server.base} {describe_missing_ids(reply)}"
         if not reply.has_tokens and self.tokenizer is None and self._needs_tokens:
-            raise InvalidRequest(f"{server.base} returns no token ids: set --tokenizer to the model's tokenizer.json")
+            raise InvalidRequest(f"{missing}: set --tokenizer to the model's tokenizer.json")
         if not reply.has_tokens and self.checks_tokens:
-            raise InvalidRequest(f"--check-tokens: {server.base} returns no token ids, so there is nothing to compare")
+            raise InvalidRequest(f"--check-tokens: {missing}, so there is nothing to compare")
         self.console.print(f"{server.model}: {self._describe_tokens(reply)}", highlight=False, markup=False)
         return replace(server, extensions=extensions)
 
@@ -450,9 +477,13 @@ class ProcessSession:
 
     def _describe_tokens(self, reply: SampledMessage) -> str:
         if not reply.has_tokens and self.tokenizer is None:
-            return "no token ids, so the file holds texts only; --tokenizer adds tokens"
+            missing = describe_missing_ids(reply)
+            return f"the server {missing}, so the file holds texts only; --tokenizer adds tokens"
         logprobs = "log probabilities" if reply.logprobs is not None else "no log probabilities"
-        return f"token ids from the {'server' if reply.has_tokens else 'tokenizer'}, {logprobs}"
+        origin = "the server" if reply.has_tokens else "the tokenizer"
+        if not reply.has_tokens and reply.ids is not None:
+            origin = "the server, of prompts from the tokenizer"
+        return f"token ids from {origin}, {logprobs}"
 
     @asynccontextmanager
     async def _open_output(

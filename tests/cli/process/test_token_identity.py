@@ -131,10 +131,11 @@ def test_without_ids_there_is_nothing_to_check(gateway: Served, run: tuple[str, 
     assert (done.exit_code, done.lines, "so there is nothing to compare" in done.told) == (2, [], True), done.told
 
 
+@pytest.mark.parametrize("style", ["vllm", "llama_cpp"])
 def test_ids_are_stored_in_the_gateway_where_that_is_asked_for(
-    gateway: Served, run: tuple[str, ...], tmp_path: Path
+    gateway: Served, run: tuple[str, ...], tmp_path: Path, style: Style
 ) -> None:
-    with serving_policy(script(answers_rows)) as policy:
+    with serving_policy(script(answers_rows, style)) as policy:
         done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *run, "--store-tokens")
     stored, expected = [], []
     for line in done.lines:

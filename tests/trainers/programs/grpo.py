@@ -1,8 +1,7 @@
 """TRL's GRPOTrainer with the reward function of examples/trl_grpo.py.
 
 Runs in the tuners' Python: URL, environment, run, file to write, steps; one process or two. Each step is a
-line: rewards, advantages and rationales of its samples, and what TRL logged of it. The run's name tells whether the
-gateway hears of cut replies, and whether TRL evaluates at the end."""
+line: rewards, advantages and rationales of its samples, and what TRL logged of it."""
 
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ from trl_grpo import connect, gateway_reward, prompts
 from trl_steps import OPTIONS, Steps
 
 SAMPLES, TASKS = 4, 2
-CUT = "cut"
 
 
 def tell(samples: dict[str, list[Any]], logs: dict[str, float], step: int) -> dict[str, Any]:
@@ -29,9 +27,7 @@ def main(url: str, environment: str, run: str, record: str, steps: str) -> None:
     told.trainer = GRPOTrainer(
         model=tiny_model(tokenizer),
         processing_class=tokenizer,
-        reward_funcs=gateway_reward(
-            gateway, environment, run, "tiny", ends={tokenizer.eos_token_id} if run == CUT else ()
-        ),
+        reward_funcs=gateway_reward(gateway, environment, run, "tiny"),
         train_dataset=prompts(gateway, environment, run, count=2 * TASKS * int(steps)),
         callbacks=[told],
         args=GRPOConfig(
@@ -44,8 +40,6 @@ def main(url: str, environment: str, run: str, record: str, steps: str) -> None:
         ),
     )
     told.trainer.train()
-    if run == CUT:
-        told.trainer.evaluate(prompts(gateway, environment, run, TASKS, split="test", purpose="eval"))
 
 
 if __name__ == "__main__":
