@@ -100,7 +100,7 @@ def _parse_instruction(value: Any) -> Any:
 AnyInstruction = Annotated[SerializeAsAny[Instruction], BeforeValidator(_parse_instruction)]
 
 
-_FIRST: Final = (NoCommas, ForbiddenWords, SentencesAtLeast, LetterAtLeast, WordsAtMost)
+_FIRST: Final[tuple[type[Instruction], ...]] = (NoCommas, ForbiddenWords, SentencesAtLeast, LetterAtLeast, WordsAtMost)
 """Kinds of level `first`."""
 _FIRST_WORDS: Final = 12
 """Least words of a text of level `first`."""
