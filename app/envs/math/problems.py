@@ -146,7 +146,7 @@ def _make_fractions(draws: SeededRandom, level: Level) -> MathProblem:
 
 def make_first_sum(draws: SeededRandom) -> MathProblem:
     """Asked as a sum of fractions is, of small whole numbers."""
-    one, other = 1 + draws.below(6), 1 + draws.below(6)
+    one, other = 1 + draws.below(9), 1 + draws.below(9)
     return _build_problem(str(one + other), "lowest", expression=f"{one} + {other}")
 
 
