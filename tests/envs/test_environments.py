@@ -3,11 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from functools import lru_cache
-<<<<<<< HEAD
-from typing import Any, Literal
-=======
 from typing import cast
->>>>>>> h_g
 
 import pytest
 from pydantic import create_model
@@ -69,18 +65,10 @@ FIRST = {"the_same_bytes", "the_answer_is_hidden", "labels_agree", "gold_earns_o
 
 def open_level(name: str, level: str) -> Environment:
     """As if the level were the default: checks look at tasks with the default params."""
-<<<<<<< HEAD
-    kind: Any = CLASSES[name]
-    params = create_model("ParamsOfLevel", __base__=kind.Params, level=(Any, level))
-    levelled: Any = type(kind.__name__, (kind,), {"Params": params})
-    opened: Environment = levelled.open(ConfiguredDatasets({}))
-    return opened
-=======
     kind = CLASSES[name]
     params = create_model("ParamsOfLevel", __base__=kind.Params, level=(str, level))
     named = cast("type[Environment]", type(kind.__name__, (kind,), {"Params": params}))
     return named.open(ConfiguredDatasets({}))
->>>>>>> h_g
 
 
 @pytest.mark.deep
