@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import cast
+from typing import Any, Literal
 
 import pytest
 from pydantic import create_model
@@ -19,7 +19,7 @@ from app.ports.environment import Environment, Tools
 from app.service.judging import NoPanel
 from app.toolkit.conformance.checks import CHECKS, Check, apply_check
 from app.toolkit.conformance.subject import SPLITS, CheckDepth, CheckSubject, compute_sample_digest
-from app.toolkit.procedural import ProceduralEnvironment
+from app.toolkit.procedural import Level, ProceduralEnvironment
 from tests.support.tiers import examples, is_quick
 
 CLASSES = discover()
@@ -63,12 +63,13 @@ FIRST = {"the_same_bytes", "the_answer_is_hidden", "labels_agree", "gold_earns_o
 """Checks that tasks of level `first` pass too. They are so small that a guess is often right."""
 
 
-def open_level(name: str, level: str) -> Environment:
+def open_level(name: str, level: Level | Literal["mixed"]) -> Environment:
     """As if the level were the default: checks look at tasks with the default params."""
-    kind = CLASSES[name]
-    params = create_model("ParamsOfLevel", __base__=kind.Params, level=(str, level))
-    named = cast("type[Environment]", type(kind.__name__, (kind,), {"Params": params}))
-    return named.open(ConfiguredDatasets({}))
+    kind: Any = CLASSES[name]
+    params = create_model("ParamsOfLevel", __base__=kind.Params, level=(Any, level))
+    levelled: Any = type(kind.__name__, (kind,), {"Params": params})
+    opened: Environment = levelled.open(ConfiguredDatasets({}))
+    return opened
 
 
 @pytest.mark.deep
@@ -84,7 +85,7 @@ async def test_small_first_tasks_do_what_every_task_must(name: str) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("level", ["first", "mixed"])
 @pytest.mark.parametrize("name", LEVELLED)
-def test_what_is_one_task_by_its_key_is_in_one_split(name: str, level: str) -> None:
+def test_what_is_one_task_by_its_key_is_in_one_split(name: str, level: Level | Literal["mixed"]) -> None:
     environment = open_level(name, level)
     assert isinstance(environment, ProceduralEnvironment)
     train, test = (
