@@ -18,9 +18,9 @@ from rich.console import Console
 from app.cli.campaigns import Campaign, CampaignOutcome, conclude, find_finish_time, resume, sum_judgement_usd
 from app.cli.costs import (
     CostEstimate,
+    bound_prompt_tokens,
     describe_estimate,
     estimate_evaluation_judging,
-    estimate_prompt_tokens,
     estimate_sampling,
 )
 from app.cli.evaluate.attempts import (
@@ -450,6 +450,6 @@ def _build_counter(tokenizer: LocalTokenizer) -> Callable[[HandedOutTask], int]:
         try:
             return len(tokenizer.encode_prompt(task.messages, task.tools))
         except UserError:  # templates that refuse what a system message or tools are
-            return estimate_prompt_tokens(task)
+            return bound_prompt_tokens(task)
 
     return count
