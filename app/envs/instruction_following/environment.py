@@ -22,7 +22,13 @@ from pydantic import BaseModel, Field, JsonValue, SerializerFunctionWrapHandler,
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Dataset, Message, Task
 from app.domain.values import Split, WholeNumber, digest, digest_of_model, digest_of_text
-from app.envs.instruction_following.assignments import Assignment, add_gold, draw_assignment, find_faults
+from app.envs.instruction_following.assignments import (
+    Assignment,
+    add_gold,
+    draw_assignment,
+    draw_first_assignment,
+    find_faults,
+)
 from app.envs.instruction_following.ifeval_rows import (
     IfevalRow,
     IfevalTask,
@@ -43,7 +49,6 @@ from app.toolkit.thoughts import map_completions, strip_thinking
 _RULES: Final[Mapping[Strictness, str]] = {"ours": "by our meaning", "published": "as IFEval's code checks"}
 _FORMS: Final = read_packaged_data(Path(__file__).with_name("prompts.yaml"), TypeAdapter(tuple[str, ...]))
 _NUMBERS: Final[Mapping[Level, tuple[tuple[int, int], ...]]] = {
-    "first": ((1, 0),),
     "easy": ((1, 0), (2, 0)),
     "medium": ((2, 1), (3, 0), (3, 1)),
     "hard": ((3, 2), (4, 1), (4, 2), (5, 1), (5, 2)),
@@ -53,8 +58,8 @@ _NUMBERS: Final[Mapping[Level, tuple[tuple[int, int], ...]]] = {
 
 class InstructionFollowingParams(LevelParams, DatasetParams):
     instructions: Annotated[WholeNumber, Field(ge=1, le=5)] | None = None
-    """Number of instructions. Default by level: 1 (first), 1 or 2 (easy), 2 or 3 (medium), 3 to 5 (hard); the level
-    also decides how many of them are of a hard kind."""
+    """Number of instructions. Default by level: 1 or 2 (easy), 2 or 3 (medium), 3 to 5 (hard); the level also decides
+    how many of them are of a hard kind. `first`: always 1."""
     strictness: Strictness | None = None
     """What instructions of a data set mean: `ours` (the default) or `published`, both of the reply as it is, or
     `loose`: published, of the reply or of what is left without its first line, its last line or its stars."""
@@ -105,6 +110,8 @@ class InstructionFollowing(
         return super().build_own_task(split, index, params.model_copy(update={"strictness": None}))
 
     def make(self, draws: SeededRandom, level: Level, params: InstructionFollowingParams) -> Assignment:
+        if level == "first":
+            return draw_first_assignment(draws)
         number, hard = draws.one(_NUMBERS[level])
         number = params.instructions or number
         return draw_assignment(draws, number, min(hard, number))
