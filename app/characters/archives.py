@@ -119,11 +119,11 @@ _NUMBERS: Final = TypeAdapter(dict[str, Annotated[int, Field(ge=0, le=2**31)]])
 
 @dataclass(frozen=True)
 class CharacterArchive:
-    """Sheets and scenes by file. `left_out` are members that are neither."""
+    """Sheets and scenes by file. `others` are members that are neither."""
 
     texts: Mapping[str, str]
     numbers: Mapping[str, int]
-    left_out: tuple[str, ...]
+    others: Mapping[str, bytes]
 
 
 def write_archive(texts: Mapping[str, str], numbers: Mapping[str, int]) -> bytes:
@@ -137,18 +137,19 @@ def write_archive(texts: Mapping[str, str], numbers: Mapping[str, int]) -> bytes
 
 
 def read_archive(content: bytes) -> CharacterArchive:
+    """As `unpack_archive`; InvalidRequest for one without a sheet and without scenes."""
+    archive = unpack_archive(content)
+    if not archive.texts:
+        raise InvalidRequest("the archive has no sheet and no scenes: a sheet is `<id>.yaml`, scenes are in `scenes/`")
+    return archive
+
+
+def unpack_archive(content: bytes) -> CharacterArchive:
     """InvalidRequest for what is no such archive; TooLarge."""
     members = _read_members(content)
-    numbers = members.pop(NUMBERS, b"{}")
-    texts, left_out = {}, []
-    for name, body in members.items():
-        if _is_file(name):
-            texts[name] = _decode(name, body)
-        else:
-            left_out.append(name)
-    if not texts:
-        raise InvalidRequest("the archive has no sheet and no scenes: a sheet is `<id>.yaml`, scenes are in `scenes/`")
-    return CharacterArchive(texts, read_numbers(numbers), tuple(left_out))
+    numbers = read_numbers(members.pop(NUMBERS, b"{}"))
+    texts = {name: _decode(name, body) for name, body in members.items() if _is_file(name)}
+    return CharacterArchive(texts, numbers, {name: body for name, body in members.items() if name not in texts})
 
 
 def read_numbers(content: bytes) -> dict[str, int]:
@@ -285,4 +286,5 @@ def _split_path(field: str | None) -> Iterator[int | str]:
 def _build_refusal(name: str, document: YamlDocument, at: FieldPath, message: str) -> InvalidRequest:
     field = ".".join(str(step) for step in at)
     words = " ".join(message.split())[:300]
-    return InvalidRequest(f"{name}, line {document.find_line(at)}: {field}: {words}", field=field)
+    said = f"{field}: {words}" if field else words
+    return InvalidRequest(f"{name}, line {document.find_line(at)}: {said}", field=field or None)

@@ -4,23 +4,19 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 
 from app.characters.scenes import Scene, SceneSet
-from app.characters.schema import CharacterSheet, build_judge_view, build_policy_view
+from app.characters.schema import LANGUAGES, CharacterSheet, build_judge_view, build_policy_view
 from app.domain.judging import GateFacts, Probes, SecretTerms, SourceEvent
 from app.domain.scores import ReferenceKind
 from app.domain.tasks import Message, Passage, Withheld
 from app.domain.values import Frozen, WholeNumber, require_encodable
 
-_LANGUAGES = {
-    **{"en": "English", "de": "German", "es": "Spanish", "fr": "French", "it": "Italian", "pt": "Portuguese"},
-    **{"ja": "Japanese", "ko": "Korean", "ru": "Russian", "zh": "Chinese"},
-}
-
-
+_NAMED: Final = frozenset(["de", "en", "es", "fr", "it", "ja", "ko", "pt", "ru", "zh"])
+"""Languages that prompts call by name. Of others they say the code: to name more would change prompts and rewards."""
 _OPENING = "opening"
 """The id of the event that a scene opens with."""
 _EPISODES = "JSON lines: npc is the character, to be judged by all its lines; player follows a script"
@@ -178,6 +174,7 @@ def build_prompt_values(
 ) -> dict[str, object]:
     """What the prompt template may use, by name: nothing judge-only. `now`: game time, where a world keeps it; the
     sheet's and the scene's own words for their moment are then left out, since they would be of another."""
+    language = cast.sheet.voice.language
     return {
         "c": build_policy_view(cast.sheet, now or staging.as_of),
         "now": None if now is None else format_game_time(now),
@@ -190,7 +187,7 @@ def build_prompt_values(
         "bystander": None if cast.scene.bystander is None else cast.scene.bystander.name,
         "events": _list_known_events(cast, passages),
         "player_name": staging.player_name,
-        "language": _LANGUAGES.get(cast.sheet.voice.language, cast.sheet.voice.language),
+        "language": LANGUAGES[language][0] if language in _NAMED else language,
         "words": cast.compute_word_limit(staging),
     }
 

@@ -5,7 +5,7 @@ Line numbers are kept, so that a finding can name the place.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -91,6 +91,17 @@ class YamlDocument:
         _, node, left = self._follow(path)
         return str(node.value) if isinstance(node, yaml.ScalarNode) and not left else None
 
+    def has_comments(self, text: str) -> bool:
+        """Whether `text`, of which this is the document, has a comment."""
+        end = 0
+        for node in _iterate_scalars(self.root):
+            is_block = node.style in ("|", ">")  # a comment may stand behind the sign that begins it
+            start = text.find("\n", node.start_mark.index) if is_block else node.start_mark.index
+            if "#" in text[end:start]:
+                return True
+            end = node.end_mark.index
+        return "#" in text[end:]
+
     def _follow(self, path: Sequence[int | str]) -> tuple[int, yaml.Node | None, int]:
         """The line and node that the path leads to, and how many of its steps lead nowhere."""
         node, line = self.root, 1
@@ -100,6 +111,16 @@ class YamlDocument:
                 return line, node, len(path) - number
             line, node = child
         return line, node, 0
+
+
+def _iterate_scalars(node: yaml.Node | None) -> Iterator[Any]:
+    """In the order of the text."""
+    if isinstance(node, yaml.ScalarNode):
+        yield node
+    elif isinstance(node, yaml.CollectionNode):
+        for item in node.value:
+            for one in item if isinstance(item, tuple) else (item,):
+                yield from _iterate_scalars(one)
 
 
 def _find_child(node: yaml.Node, step: int | str) -> tuple[int, yaml.Node] | None:

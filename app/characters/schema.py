@@ -2,13 +2,24 @@
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, JsonValue, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    StringConstraints,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic.main import IncEx
 
@@ -34,7 +45,79 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=4000, strip_whi
 Prose = Annotated[str, StringConstraints(min_length=1, max_length=40_000, strip_whitespace=True)]
 """Free text, as character cards have it."""
 Word = Annotated[str, StringConstraints(min_length=1, max_length=120, strip_whitespace=True)]
-Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2}$")]
+LANGUAGES: Final[Mapping[str, tuple[str, ...]]] = {
+    "ar": ("Arabic", "العربية"),
+    "be": ("Belarusian", "беларуская", "by"),
+    "bg": ("Bulgarian", "български"),
+    "ca": ("Catalan", "català"),
+    "cs": ("Czech", "čeština", "cz"),
+    "da": ("Danish", "dansk", "dk"),
+    "de": ("German", "Deutsch", "at"),
+    "el": ("Greek", "ελληνικά", "gr"),
+    "en": ("English", "gb", "us"),
+    "es": ("Spanish", "español", "castellano", "mx"),
+    "fa": ("Persian", "فارسی", "Farsi", "ir"),
+    "fi": ("Finnish", "suomi"),
+    "fr": ("French", "français"),
+    "he": ("Hebrew", "עברית", "il", "iw"),
+    "hi": ("Hindi", "हिन्दी"),
+    "hr": ("Croatian", "hrvatski"),
+    "hu": ("Hungarian", "magyar"),
+    "id": ("Indonesian", "bahasa Indonesia"),
+    "it": ("Italian", "italiano"),
+    "ja": ("Japanese", "日本語", "jp"),
+    "ko": ("Korean", "한국어", "kr"),
+    "la": ("Latin", "latina"),
+    "mk": ("Macedonian", "македонски"),
+    "nb": ("Norwegian Bokmål", "bokmål"),
+    "nl": ("Dutch", "Nederlands"),
+    "no": ("Norwegian", "norsk"),
+    "pl": ("Polish", "polski"),
+    "pt": ("Portuguese", "português", "br"),
+    "ro": ("Romanian", "română"),
+    "ru": ("Russian", "русский"),
+    "sk": ("Slovak", "slovenčina"),
+    "sl": ("Slovene", "slovenščina", "si"),
+    "sr": ("Serbian", "српски", "srpski", "rs"),
+    "sv": ("Swedish", "svenska", "se"),
+    "sw": ("Swahili", "Kiswahili"),
+    "th": ("Thai", "ไทย"),
+    "tr": ("Turkish", "Türkçe"),
+    "uk": ("Ukrainian", "українська", "ua"),
+    "vi": ("Vietnamese", "tiếng Việt", "vn"),
+    "zh": ("Chinese", "中文", "Mandarin", "cn"),
+}
+"""The languages of which gates and judges know something, by code. First the English name, then what is typed in place
+of the code: other names, and codes of countries."""
+_CODE: Final = re.compile("[a-z]{2}")
+_LONGEST_LANGUAGE: Final = 40
+"""Characters of a word for which a near one is looked for."""
+
+
+def suggest_language(word: str) -> str:
+    """The end of a sentence about what is no known code, as `suggest`: `; German is `de``."""
+    typed = word.strip().casefold().replace("_", "-")
+    names = {name.casefold(): code for code, called in LANGUAGES.items() for name in (code, *called)}
+    spoken = typed.partition("-")[0]
+    begun = [name for name in names if len(spoken) > 1 and name.startswith(spoken)]
+    is_short = len(typed) <= _LONGEST_LANGUAGE
+    near = [spoken] if spoken in names else begun or (get_close_matches(typed, names, n=1) if is_short else [])
+    return f"; {LANGUAGES[names[near[0]]][0]} is `{names[near[0]]}`" if near else ""
+
+
+def find_language_fault(word: str) -> str:
+    """Empty for two small letters, whether they are known or not."""
+    is_code = _CODE.fullmatch(word)
+    return "" if is_code else f"wanted is a language of two letters, such as `en`{suggest_language(word)}"
+
+
+def _require_language(value: object) -> object:
+    if isinstance(value, str) and (fault := find_language_fault(value)):
+        raise ValueError(fault)
+    return value
+
+
+Language = Annotated[str, StringConstraints(pattern=f"^{_CODE.pattern}$"), BeforeValidator(_require_language)]
 """ISO 639-1."""
 
 SCHEMA_VERSION: Final = 1

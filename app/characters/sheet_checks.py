@@ -17,7 +17,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from app.characters.loading import BrokenYaml, FieldPath, YamlDocument, parse_document, read_text
 from app.characters.lorebooks import count_words, mentions, normalise_spelling, split_words
 from app.characters.scenes import SceneKind, SceneSet
-from app.characters.schema import CharacterSheet, Language, build_policy_view
+from app.characters.schema import LANGUAGES, CharacterSheet, Language, build_policy_view, suggest_language
 from app.domain.errors import GatewayError
 from app.domain.faults import Fault, describe_os_error, explain_faults
 from app.domain.values import Frozen, Name, suggest
@@ -321,6 +321,7 @@ def check_sources(
     used = {language: frozenset(surroundings.words.get(language, "").split()) for language in checked.uses}
     for source in sources:
         own = [
+            *_find_unknown_language(source),
             *_find_leaks(source),
             *_check_own_lines(source),
             *_check_references(source, worlds, surroundings.gates),
@@ -338,6 +339,14 @@ def _find_repeated_ids(sources: Sequence[SheetSource]) -> Iterator[SheetFinding]
         if source.sheet.id in first:
             yield source.build_finding("error", ("meta", "id"), f"is already used by {first[source.sheet.id]}")
         first.setdefault(source.sheet.id, source.path)
+
+
+def _find_unknown_language(source: SheetSource) -> Iterator[SheetFinding]:
+    """A warning: it may be right, and then gates and judges know less."""
+    code = source.sheet.voice.language
+    if code not in LANGUAGES:
+        message = f"{code!r} is no language that gates and judges know{suggest_language(code)}"
+        yield source.build_finding("warning", ("voice", "language"), message)
 
 
 def _find_leaks(source: SheetSource) -> Iterator[SheetFinding]:
@@ -428,7 +437,7 @@ def _find_gaps(source: SheetSource) -> Iterator[SheetFinding]:
             "nothing states what the character knows: judges cannot penalise excess knowledge",
         ),
         (not probes.gold_facts, ("probes", "gold_facts"), "no gold facts: judges have nothing to check facts with"),
-        (not probes.exemplars, ("probes", "exemplars"), "no exemplars: judges cannot be tested on this one"),
+        (not probes.exemplars, ("probes", "exemplars"), "no exemplars: judges cannot be tested on this character"),
     ]
     for missing, at, message in doubts:
         if missing:
@@ -450,11 +459,12 @@ def _find_missing_scenes(source: SheetSource, scene_sets: Sequence[ScenesOutline
         return
     sheet = source.sheet
     own = {kind for scenes in scene_sets if scenes.character == sheet.id for kind in scenes.kinds}
-    if not any(scenes.character is None and scenes.language == sheet.voice.language for scenes in scene_sets):
+    is_known = sheet.voice.language in LANGUAGES
+    if is_known and not any(one.character is None and one.language == sheet.voice.language for one in scene_sets):
         message = f"there are no generic scenes in {sheet.voice.language!r}"
         yield source.build_finding("warning", ("voice", "language"), message)
     missing = [kind for kind in _PROBED if kind not in own]
     if not own:
-        yield source.build_finding("warning", ("meta", "id"), "has no scenes of its own")
+        yield source.build_finding("warning", ("meta", "id"), "no scenes of its own: it plays the generic scenes alone")
     elif missing:
-        yield source.build_finding("warning", ("meta", "id"), f"its own scenes do not probe {', '.join(missing)}")
+        yield source.build_finding("warning", ("meta", "id"), f"no scene written for: {', '.join(missing)} (optional)")

@@ -4,7 +4,6 @@ The form writes a sheet, and reads one back as long as that says nothing else: w
 nothing by it. Fields with several items have one a line.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -14,8 +13,8 @@ from pydantic import JsonValue
 
 from app.characters.authored_texts import reads_authored
 from app.characters.cards.sheets import build_slug
-from app.characters.loading import dump_yaml, parse_model
-from app.characters.schema import SCHEMA_VERSION, CharacterSheet
+from app.characters.loading import dump_yaml, parse_document, parse_model
+from app.characters.schema import SCHEMA_VERSION, CharacterSheet, find_language_fault
 from app.domain.authored_files import MAX_AUTHORED
 from app.domain.errors import InvalidRequest, TooLarge
 from app.domain.values import Frozen
@@ -32,7 +31,6 @@ _MOST_LINES: Final = 50
 _MOST_LIST: Final = 20_000
 """Characters of a field with an item a line."""
 _MOST_SUMMARY: Final = 200
-_LANGUAGE: Final = re.compile("[a-z]{2}")
 _LISTS: Final = ("wants", "knows", "must_not_know", "limits")
 
 
@@ -64,6 +62,12 @@ class FormFault:
 
     field: str
     message: str
+
+    @property
+    def label(self) -> str:
+        """Of the field."""
+        name = self.field.partition(".")[0]
+        return "Three example lines" if name == "lines" else name.replace("_", " ").capitalize()
 
 
 _LABELS: Final = {
@@ -107,8 +111,8 @@ def _find_faults(form: SheetForm) -> Iterator[FormFault]:
         yield from _find_faults_of_line(f"lines.{number}", line)
     for field in _LISTS:
         yield from _find_faults_of_list(field, _split(getattr(form, field)))
-    if not _LANGUAGE.fullmatch(form.language):
-        yield FormFault("language", "must be two small letters, such as en, de or fr")
+    if fault := find_language_fault(form.language):
+        yield FormFault("language", fault)
     if form.rating not in RATINGS:
         yield FormFault("rating", f"must be one of {', '.join(RATINGS)}")
 
@@ -201,7 +205,8 @@ def _add_unanswered(lines: Sequence[ExampleLine]) -> tuple[ExampleLine, ...]:
 
 @reads_authored
 def read_sheet_form(text: str, character: str) -> JsonValue:
-    """The form that writes this sheet, for `read_in_worker`; None where the sheet says more than a form holds."""
+    """The form that writes this sheet, for `read_in_worker`; None where the sheet says more than a form holds, be it in
+    a comment."""
     sheet = parse_model(text, f"{character}.yaml", CharacterSheet)
     lines = [ExampleLine(player=one.player, reply=one.reply) for one in sheet.voice.examples]
     form = SheetForm(
@@ -219,4 +224,5 @@ def read_sheet_form(text: str, character: str) -> JsonValue:
     if len(lines) > len(QUESTIONS) or find_form_faults(form):
         return None
     again = parse_model(write_sheet(form, character), f"{character}.yaml", CharacterSheet)
-    return form.model_dump(mode="json") if again == sheet else None
+    is_whole = again == sheet and not parse_document(text, f"{character}.yaml").has_comments(text)
+    return form.model_dump(mode="json") if is_whole else None

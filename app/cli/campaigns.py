@@ -13,19 +13,23 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
+from urllib.parse import urlencode
 
 import typer
 from pydantic import AwareDatetime, JsonValue, TypeAdapter, ValidationError
 
 from app.cli.policies import GATEWAY, TaskSkipped, gather_or_cancel
 from app.domain.errors import GatewayError, Gone, InvalidRequest, NotFound, UserError
-from app.domain.judging import Judgement
+from app.domain.judging import Judgement, summarise_scores
+from app.domain.low_rewards import Finding, explain_low_rewards
+from app.domain.rollups import MeasureMap, Rollup, RollupKey, measure_scores, merge_measures
 from app.domain.runs import Purpose
+from app.domain.scores import Score
 from app.domain.values import Frozen, Name
 from app.evaluation.comparison import Document, render_html
 from app.http.api.models import GroupPage, GroupView
 from app.service.requests import GroupReply
-from app.terminal.client import AnsweredTask, GatewayClient, Retrier, stop_on_signals
+from app.terminal.client import AnsweredTask, GatewayClient, Retrier, describe_url, stop_on_signals
 from app.terminal.consoles import ProgressDisplay, tell_report
 from app.terminal.files import hold_file, require_same_options, write_file
 
@@ -223,6 +227,47 @@ class Campaign:
             doing.cancel()
             await asyncio.gather(doing, return_exceptions=True)
         return not self.stop.is_set()
+
+
+@dataclass
+class RewardTally:
+    """Why replies of this start earn little: each cause is said once while it happens, and its last count at the end.
+    `max_tokens` is the limit of a reply."""
+
+    gateway_url: str
+    run: str
+    purpose: Purpose
+    max_tokens: int
+    say: Callable[[str], None]
+    _measures: MeasureMap = field(default_factory=dict)
+    _said: dict[str, str] = field(default_factory=dict)
+    """The last line of each cause."""
+
+    def add_scores(self, scores: Sequence[Score]) -> None:
+        self._measures = merge_measures((self._measures, measure_scores(scores, summarise_scores(scores))))
+        for finding in self._find_causes():
+            if self._name(finding) not in self._said:
+                self._tell(finding)
+
+    def conclude(self) -> None:
+        """Tells what has changed since it was said."""
+        for finding in self._find_causes():
+            self._tell(finding)
+
+    def _find_causes(self) -> Sequence[Finding]:
+        counts = Rollup(RollupKey("run", "", self.run, self.purpose), self._measures)
+        return explain_low_rewards(counts, max_tokens=self.max_tokens, purpose=self.purpose)
+
+    def _tell(self, finding: Finding) -> None:
+        wanted = {"run": self.run, "flag": finding.flag, "reason": finding.reason}
+        found = urlencode({name: value for name, value in wanted.items() if value})
+        line = f"{finding.sentence} Examples: {describe_url(self.gateway_url)}/view/groups?{found}"
+        if self._said.get(self._name(finding)) != line:
+            self._said[self._name(finding)] = line
+            self.say(line)
+
+    def _name(self, finding: Finding) -> str:
+        return finding.reason or finding.flag
 
 
 def sum_judgement_usd(judgements: Sequence[Judgement]) -> float | None:

@@ -376,8 +376,7 @@ def describe_estimate(estimate: CostEstimate) -> list[str]:
         f"and {usage.completion_tokens:,} completion tokens",
         "policy cost: " + ("unknown without prices" if estimate.usd is None else f"at most {format_usd(estimate.usd)}"),
         *map(_describe_judging, estimate.judging),
-        f"at most about {_format_duration(estimate.seconds)}, "
-        f"at {_TOKENS_PER_SECOND:.0f} tokens per second and request",
+        f"at most about {format_duration(estimate.seconds)}, at {_TOKENS_PER_SECOND:.0f} tokens per second and request",
     ]
 
 
@@ -392,8 +391,8 @@ def _format_count(number: int, of: str) -> str:
     return f"{number:,} {of}" if number == 1 else f"{number:,} {of}s"
 
 
-def _format_duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     minutes, hours = seconds / 60, seconds / 3600
     if hours >= 1:
         return f"{hours:.1f} hours"
-    return f"{minutes:.0f} minutes" if minutes >= 1 else f"{seconds:.0f} seconds"
+    return _format_count(round(minutes), "minute") if minutes >= 1 else _format_count(round(seconds), "second")

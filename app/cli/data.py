@@ -25,6 +25,7 @@ from app.domain.tasks import Completion, DatasetSource
 from app.domain.values import Frozen, Split, take_evenly
 from app.ports.environment import Environment
 from app.settings import Settings, read_settings
+from app.terminal import ADVANCED
 from app.terminal.completion import complete_environment
 from app.terminal.consoles import (
     AsJson,
@@ -111,29 +112,44 @@ def check(
     path: Annotated[
         str, typer.Argument(help="Folder, file or hub id.", show_default="the data sets of the settings")
     ] = "",
-    subset: Annotated[str | None, typer.Option(help="Configuration on the hub, or folder within the folder.")] = None,
-    revision: Annotated[str | None, typer.Option(help="Commit, tag or branch on the hub.")] = None,
+    subset: Annotated[
+        str | None,
+        typer.Option(help="Configuration of the data set on the hub, or subfolder.", rich_help_panel=ADVANCED),
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option(help="Commit, tag or branch on the hub.", rich_help_panel=ADVANCED)
+    ] = None,
     splits: Annotated[
-        list[str] | None, typer.Option("--split", metavar="OURS=THEIRS", help="Such as test=validation. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--split", metavar="OURS=THEIRS", help="Which of its splits is ours, such as test=validation; repeatable."
+        ),
     ] = None,
     columns: Annotated[
-        list[str] | None, typer.Option("--column", metavar="OURS=THEIRS", help="Such as answer=Answer. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--column", metavar="OURS=THEIRS", help="Which of its columns is ours, such as answer=Answer; repeatable."
+        ),
     ] = None,
-    hold_out: Annotated[float | None, typer.Option(help="Share of train that serves as test.")] = None,
-    files: Annotated[Path | None, typer.Option(help="Folder of files that rows name, such as databases.")] = None,
+    hold_out: Annotated[
+        float | None, typer.Option(help="Share of train that serves as test.", rich_help_panel=ADVANCED)
+    ] = None,
+    files: Annotated[
+        Path | None, typer.Option(help="Folder of files that rows name, such as databases.", rich_help_panel=ADVANCED)
+    ] = None,
     tasks: Annotated[int, typer.Option(min=1, max=1_000, help="Tasks to make and score of each data set.")] = 3,
     answers: Annotated[
-        int, typer.Option(min=0, help="Right answers of each data set to turn round, spread evenly over its rows.")
+        int, typer.Option(min=0, help="Right answers of each data set to rewrite, spread evenly over its rows.")
     ] = 200,
     as_json: AsJson = False,
 ) -> None:
-    """Say what of a data set is used and what is left out and why, and score the golds of some tasks.
+    """Check which rows of a data set are used, which are left out and why, and whether right answers are paid.
 
-    Right answers are then turned round: a list reversed, a unit dropped, another spelling. The report says to how many
-    rows each turn applies and in how many it is paid. It names some rows that are ambiguous: the turned answer means
-    the same and is not paid, or means another thing and is paid.
+    Right answers are also rewritten: a list reversed, a unit dropped, another spelling. The report counts the rows that
+    each rewriting applies to, and those where it is paid. It names some ambiguous rows: the rewritten answer means the
+    same and is not paid, or means something else and is paid.
 
-    Exit code 1: a gold that is shown is not paid. Exit code 2: the data set cannot be read."""
+    Exit code 1: a right answer of the shown tasks is not paid. Exit code 2: the data set cannot be read."""
     try:
         settings = read_settings()
         kind = find_environment(env).kind

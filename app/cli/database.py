@@ -15,6 +15,7 @@ from rich.table import Table
 import app.main.store  # noqa: F401  # with the tables of features, and what they rebuild after a copy
 from app.cli.judge_bench import open_configured_store, say_store
 from app.domain.errors import GatewayError, UserError
+from app.domain.faults import quote
 from app.domain.retention import KEPT_BECAUSE, KeptGroups, Pruned, PrunePlan, PruneRule, Reduced, ReducePlan, ReduceRule
 from app.domain.values import utc_now
 from app.service.background import PAUSES_OF_COMMANDS, Pruner
@@ -35,12 +36,12 @@ from app.terminal.consoles import (
 from app.toolkit.templates import find_packaged_folder
 from app.toolkit.texts import format_bytes, format_time
 
-db = typer.Typer(help="Look after the database of the store.", no_args_is_help=True)
+db = typer.Typer(help="Measure, copy and repair the database.", no_args_is_help=True)
 
 
 @db.callback()
 def callback() -> None:
-    """Look after the database of the store."""
+    """Measure, copy and repair the database."""
 
 
 # `db size`.
@@ -50,10 +51,10 @@ _MOST_LISTED: Final = 20
 
 @db.command()
 def size(as_json: AsJson = False) -> None:
-    """Say what fills the store: bytes by table and by run, growth per day, a forecast and advice about a vacuum.
+    """Show what fills the database: bytes by table and by run, growth per day, a forecast, and when to vacuum.
 
-    It only reads, beside a service too. Bytes of runs are estimated by some of their groups. A SQLite file of more than
-    4 GiB is not read whole, so the bytes of its tables are estimates as well."""
+    It only reads, so a service may run meanwhile. Bytes of runs are estimated from some of their groups. Bytes of
+    tables are estimated too if a SQLite file has more than 4 GiB."""
     with stop_on_errors():
         settings = read_settings()
         say_store(settings)
@@ -106,11 +107,11 @@ def rebuild_statistics(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Count all stored groups into the statistics again.
+    """Count all stored groups again for the statistics.
 
     Needed only after an upgrade that adds figures, or when services of two releases scored at the same time. A service
-    may go on meanwhile: `/stats` grows as groups are counted, and says how many are missing. An interrupted command
-    loses nothing: a service counts the rest, as `--continue` does."""
+    may run meanwhile: `/stats` grows as groups are counted, and says how many are missing. After an interruption a
+    service counts the rest, as --continue does."""
     try:
         counted = asyncio.run(_rebuild(read_settings(), resume))
     except GatewayError as error:
@@ -150,9 +151,9 @@ def copy(
 ) -> None:
     """Copy a SQLite store to PostgreSQL, row by row, and compare both.
 
-    Stop the service first: the copy fails when the store is written to meanwhile. Everything is copied, running leases
-    and pending groups too, so a service on the new database goes on where the old one stopped. Until all rows are there
-    and equal the new database stays empty."""
+    Stop the service first: the copy fails if anything is written meanwhile. Everything is copied, with leases and
+    pending groups, so a service on the new database continues where the old one stopped. The new database stays empty
+    until all rows are there and equal."""
     with stop_on_errors():
         settings = read_settings()
         if source is not None:
@@ -181,51 +182,52 @@ _BYTES: Final = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 def prune(
     older_than: Annotated[
-        str, typer.Option(metavar="30d", help="Only what was stored longer ago: hours (`h`), days (`d`), weeks (`w`).")
+        str, typer.Option(metavar="30d", help="Remove only what is older: hours (`h`), days (`d`), weeks (`w`).")
     ] = "",
     run: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only groups of this run, or of all that begin `so*`; may be repeated.", autocompletion=complete_run
+            help="Only groups of this run, or with `ada-*` of all that begin with `ada-`; repeatable.",
+            autocompletion=complete_run,
         ),
     ] = None,
-    purpose: Annotated[list[str] | None, typer.Option(help="`train` (the default) or `eval`; may be repeated.")] = None,
+    purpose: Annotated[list[str] | None, typer.Option(help="`train` (the default) or `eval`; repeatable.")] = None,
     to_size: Annotated[
-        str, typer.Option(metavar="50GB", help="The oldest groups go until those left come to about this size.")
+        str, typer.Option(metavar="50GB", help="Remove the oldest groups until the others take about this size.")
     ] = "",
     keep: Annotated[
         str,
         typer.Option(
             metavar="texts",
-            help="Reduce groups in place of removing them: `texts` keeps scores and texts only. Digests stand in the "
-            "place of token ids, log-probabilities, and what judges were asked and answered.",
+            help="Reduce groups instead of removing them. `texts` keeps scores and texts; digests replace token ids, "
+            "log-probabilities, and what judges were asked and answered.",
         ),
     ] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove old groups from the configured store, with their rollouts and judgements.
 
-    Statistics and curves stay as they are, and so do tasks: prompts that were handed out long ago still score. Groups
-    with labels, anchors of run health, evaluations and what is not scored yet stay too. With `--older-than` leases that
-    ended, idempotency keys and cached judgements of that age go as well. A service may go on meanwhile. An interrupted
-    command loses nothing: call it again.
+    Statistics, curves and tasks stay: prompts that were handed out long ago can still be scored. Groups with labels,
+    groups that run health reads again, evaluations and groups that are not scored yet stay too. --older-than also
+    removes ended leases, idempotency keys and cached judgements of that age. A service may run meanwhile. After an
+    interruption, run the command again.
 
-    With `--keep texts` groups stay, without token ids, log-probabilities and judges' prompts. What a run says of itself
-    goes first."""
+    With --keep texts groups stay, without token ids, log-probabilities and judges' prompts. A run's own `keep` comes
+    before it."""
     with stop_on_errors():
         if keep:
             if to_size or purpose:
-                raise UserError("--keep goes with --older-than and --run alone: training groups are reduced")
+                raise UserError("--keep goes only with --older-than and --run: it reduces training groups")
             if keep != "texts":
-                raise UserError("--keep must be texts: scores and texts stay, and digests of the rest")
+                raise UserError(f"`--keep`: {quote(keep)} was given; wanted is `texts`")
             before = utc_now() - (parse_age(older_than) if older_than else timedelta())
             reducing = ReduceRule.model_validate({"before": before, "keep": keep, "runs": run or ()})
             asyncio.run(_reduce(read_settings(), reducing, ask=not yes, dry_run=dry_run, as_json=as_json))
             return
         if not (older_than or to_size or run):
-            raise UserError("say what may go: --older-than 30d, --run NAME or --to-size 50GB")
+            raise UserError("choose what to remove: --older-than 30d, --run NAME or --to-size 50GB")
         rule = PruneRule.model_validate(
             {
                 "before": utc_now() - parse_age(older_than) if older_than else None,
@@ -239,13 +241,15 @@ def prune(
 
 def parse_age(text: str) -> timedelta:
     if (match := re.fullmatch(r"(\d{1,6})([hdw])", text)) is None:
-        raise UserError(f"--older-than must be a number with h, d or w, such as 30d: {text[:40]!r}")
+        raise UserError(f"`--older-than`: {quote(text)} was given; wanted is a number with h, d or w, such as 30d")
     return timedelta(days=int(match[1]) * _DAYS[match[2]])
 
 
 def parse_bytes(text: str) -> int:
     if (match := re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?) ?([KMGT]?B)?", text, re.IGNORECASE)) is None:
-        raise UserError(f"--to-size must be a number of bytes, KB, MB, GB or TB, such as 50GB: {text[:40]!r}")
+        raise UserError(
+            f"`--to-size`: {quote(text)} was given; wanted is a size in bytes, KB, MB, GB or TB, such as 50GB"
+        )
     unit = (match[2] or "").upper()
     return int(float(match[1]) * _BYTES[unit if unit != "B" else ""])
 

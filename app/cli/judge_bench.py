@@ -41,6 +41,7 @@ from app.service.catalogue import Catalogue
 from app.service.judging import score_completions
 from app.settings import Settings, read_settings
 from app.store.database import describe
+from app.terminal import ADVANCED
 from app.terminal.completion import complete_judge
 from app.terminal.consoles import (
     AsJson,
@@ -233,16 +234,21 @@ def bench(
     labels: Annotated[str, typer.Option(metavar="FILE|HUB", help="Labelled replies: a file, or a data set's hub id.")],
     split: Annotated[str | None, typer.Option(help="Split of the data set on the hub.")] = None,
     subset: Annotated[str | None, typer.Option(help="Configuration of the data set on the hub.")] = None,
-    rows: Annotated[RowForm | None, typer.Option(help="Form of the rows.", show_default="told by the columns")] = None,
-    modes: Annotated[str, typer.Option(help="Modes to measure.")] = _MODES,
-    limit: Annotated[int | None, typer.Option(min=1, help="Most groups, spread evenly over the data.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the intervals' resampling.")] = 0,
+    rows: Annotated[
+        RowForm | None,
+        typer.Option(help="Form of the rows.", show_default="told by the columns", rich_help_panel=ADVANCED),
+    ] = None,
+    modes: Annotated[str, typer.Option(help="Modes to measure.", rich_help_panel=ADVANCED)] = _MODES,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of groups, spread evenly over the data.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the 95 % intervals.", rich_help_panel=ADVANCED)] = 0,
     as_json: AsJson = False,
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
 ) -> None:
     """Measure how far a judge agrees with people's labels: pair accuracy, correlation, calls, tokens, dollars.
 
-    Every judgement is stored when it arrives. A bench that was stopped goes on where it was: start it again."""
+    Each judgement is stored at once. To resume, repeat the command."""
     with stop_on_errors():
         settings = read_settings()
         table = read_table(labels, split, subset)

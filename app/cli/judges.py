@@ -7,7 +7,9 @@ measures a judge by people's labels instead."""
 
 import asyncio
 import random
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Final
@@ -18,13 +20,15 @@ from rich.table import Table
 
 from app.characters.casting import Cast
 from app.characters.loading import read_scenes, read_sheets
-from app.cli.costs import estimate_questions
+from app.cli.costs import estimate_questions, format_duration
 from app.cli.judge_bench import bench, open_judge_panels
 from app.domain.errors import UserError
-from app.domain.judging import Rubric
+from app.domain.judging import Judgement, JudgeRequest, Rubric
 from app.domain.runs import ScoringOptions
 from app.domain.values import Frozen, Split, suggest
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
+from app.judges.chat_judge import FreshJudge
+from app.judges.check_pace import FIRST, PacedAsking, recall_answers
 from app.judges.gold_cases import (
     MUTATIONS,
     CheckEvidence,
@@ -39,9 +43,11 @@ from app.judges.gold_cases import (
 from app.judges.meta_evaluation import (
     CheckQuestions,
     CheckReport,
+    CheckRules,
     Figure,
     build_ladders,
     build_report,
+    describe_stored_check,
     find_unread_end,
     measure_judge,
     measure_longest,
@@ -52,22 +58,28 @@ from app.judges.prompts import load_rubric
 from app.main.components import build_panels, discover
 from app.ports.judges import AnsweringJudge, Judge, RepeatingJudge, ReportingJudge
 from app.settings import Settings, read_settings
+from app.terminal import ADVANCED
 from app.terminal.completion import complete_judge
 from app.terminal.consoles import (
+    STOPPED,
     AsJson,
+    Standing,
     errors,
     format_figure,
     format_interval,
     output_console,
     require_consent,
-    show_bars,
+    show_progress,
     stop,
     stop_on_errors,
+    stop_to_resume,
 )
 from app.toolkit.templates import find_packaged_folder
 
 judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
 _console = output_console()
+_SHEETS: Final = 8
+"""Characters of a check, by default."""
 
 judges.command("bench")(bench)
 
@@ -80,6 +92,8 @@ class JudgeLine(Frozen):
     environments: tuple[str, ...]
     for_training: bool
     """False for the offline judge, which is only for trying out the system."""
+    check: str
+    """What the stored answers say of a check with the default options."""
 
 
 @judges.callback()
@@ -89,15 +103,16 @@ def callback() -> None:
 
 @judges.command("list")
 def list_judges(as_json: AsJson = False) -> None:
-    """List judges with their models, the environments that they score, and whether they are fit for training."""
+    """List judges with their models, the environments that they score, and whether they have passed a check."""
     with stop_on_errors():
-        lines = _build_lines(build_panels(read_settings()))
+        lines = asyncio.run(_build_lines(read_settings()))
     if as_json:
         typer.echo(TypeAdapter(tuple[JudgeLine, ...]).dump_json(lines, indent=2).decode())
         return
-    table = Table("judge", "model", "scores", "for training")
+    table = Table("judge", "model", "scores", "check")
     for line in lines:
-        table.add_row(line.name, line.model, ", ".join(line.environments), "yes" if line.for_training else "no")
+        words = line.check if line.for_training else "not for training"
+        table.add_row(line.name, line.model, ", ".join(line.environments), words)
     _console.print(table)
 
 
@@ -107,12 +122,16 @@ def check(
         str | None,
         typer.Argument(help="Judge name; the first judge of NPC Arena by default.", autocompletion=complete_judge),
     ] = None,
-    sheets: Annotated[int, typer.Option(min=1, help="Number of characters whose replies are perturbed.")] = 8,
-    votes: Annotated[int, typer.Option(min=1, max=9, help="Votes per pair and presentation order.")] = 1,
+    sheets: Annotated[int, typer.Option(min=1, help="Number of characters whose replies are spoilt.")] = _SHEETS,
+    votes: Annotated[
+        int, typer.Option(min=1, max=9, help="Votes per pair and presentation order.", rich_help_panel=ADVANCED)
+    ] = 1,
     short: Annotated[
-        bool, typer.Option("--short", help="Ask about 50 questions, and fail only for what they leave no doubt of.")
+        bool, typer.Option("--short", help="Ask only about 50 questions, and fail only for clear faults.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed for choosing characters and perturbations.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed for choosing characters and ways to spoil replies.", rich_help_panel=ADVANCED)
+    ] = 0,
     rubric: Annotated[
         Path | None,
         typer.Option(help="YAML file with a rubric.", show_default="the configured one of NPC Arena, else its own"),
@@ -120,11 +139,18 @@ def check(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="JSON file to write the results to; - prints them.")
     ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Ask every question, also when the judge cannot pass any more.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Use no stored answer, and store none: such a check cannot be resumed.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
 ) -> None:
-    """Measure how often a judge prefers good replies to perturbed ones.
+    """Measure how often a judge prefers good replies to spoilt ones.
 
-    Exit code 1: below target. Exit code 2: a budget stopped the check.
+    Answers are stored when they arrive. Run the same command again to resume a check that was stopped.
+    Exit code 1: below target. Exit code 2: a budget, or a judge that cannot be reached, stopped the check.
     Costs count against the judge budgets in the configured database."""
     with stop_on_errors():
         settings = read_settings()
@@ -138,33 +164,100 @@ def check(
         stop(f"--votes {votes}: judge {name!r} has temperature 0, so all its votes would be the same answer")
     chosen = _find_rubric(panels, rubric)
     questions = build_short_questions(seed, chosen) if short else build_packaged_questions(sheets, votes, seed, chosen)
+    # The offline judge costs nothing, and the tutorial shows all of its figures.
+    rules = CheckRules(short=short, patience_seconds=None if whole or name == OFFLINE else _PATIENCE_SECONDS)
+    if (config := settings.judges.get(name)) is not None:
+        rules = replace(rules, max_concurrency=config.max_concurrency, deadline_seconds=config.deadline_seconds)
     with stop_on_errors():
-        require_consent(_tell_cost(name, questions, settings), yes=yes)
-    evidence = _run_check(name, settings, questions)
-    checked = build_report(name, panels.judges[name].model, evidence, short=short)
+        checked = _run_check(_Check(name, settings, questions, rules, fresh=fresh, yes=yes))
     if json_file is not None:
         _write_report(json_file, checked)
     if str(json_file) != "-":
         _print_report(checked)
     if checked.stopped is not None:
-        stop(f"stopped: {checked.stopped}; the results cover only the questions answered so far")
+        raise typer.Exit(2)
     if not checked.passed:
         raise typer.Exit(1)
 
 
-def _run_check(name: str, settings: Settings, questions: CheckQuestions) -> CheckEvidence:
-    with stop_on_errors():
-        evidence = asyncio.run(_measure_judge(name, settings, questions))
-    return evidence
+_PATIENCE_SECONDS: Final = 60.0
+"""What takes longer is worth a word beforehand, and is not asked when its outcome is clear."""
 
 
-async def _measure_judge(name: str, settings: Settings, questions: CheckQuestions) -> CheckEvidence:
-    async with open_judge_panels(settings) as panels:
-        await _require_whole_prompts(panels.judges[name], questions)
-        with show_bars() as bars:
-            evidence = await measure_judge(panels.judges[name], questions, bars.add(name, questions.count).advance)
-        _print_server_traits(panels.judges[name])
-        return evidence
+@dataclass(frozen=True)
+class _Check:
+    """What `check` was told."""
+
+    judge: str
+    settings: Settings
+    questions: CheckQuestions
+    rules: CheckRules
+    fresh: bool
+    yes: bool
+
+
+def _run_check(check: _Check) -> CheckReport:
+    try:
+        with asyncio.Runner() as runner:
+            return _ask_with_consent(check, runner)
+    except KeyboardInterrupt:
+        if check.fresh:
+            stop("stopped; the answers are not kept", STOPPED)
+        stop_to_resume(". The answers so far are kept")
+
+
+def _ask_with_consent(check: _Check, runner: asyncio.Runner) -> CheckReport:
+    """Consent is asked for outside of the event loop, which would hold back a Ctrl-C."""
+    opened = AsyncExitStack()
+    try:
+        panels = runner.run(opened.enter_async_context(open_judge_panels(check.settings, reuse=True)))
+        judge, requests = panels.judges[check.judge], tuple(check.questions.iterate_requests())
+        stored = {} if check.fresh else runner.run(recall_answers(judge, requests))
+        if stored:
+            words = f"{len(stored)} of {len(requests)} answers are stored from an earlier check; --fresh asks again"
+            errors.print(words, highlight=False, soft_wrap=True)
+        if left := [request for number, request in enumerate(requests) if number not in stored]:
+            require_consent(_tell_cost(check.judge, left, check.settings), yes=check.yes)
+            runner.run(_require_whole_prompts(judge, check.questions))
+        evidence = runner.run(_ask_questions(check, judge, stored))
+    finally:
+        runner.run(opened.aclose())
+    _print_server_traits(judge)
+    return build_report(judge.name, judge.model, evidence, check.rules)
+
+
+async def _ask_questions(check: _Check, judge: Judge, stored: Mapping[int, Judgement]) -> CheckEvidence:
+    rules = check.rules
+    asked = FreshJudge(judge) if check.fresh else judge
+    pace: list[PacedAsking] = []
+
+    def follow(asking: PacedAsking) -> None:
+        if asking.measured == FIRST and asking.left * asking.answer_seconds > _PATIENCE_SECONDS:
+            display.say(_describe_time(asking, short=rules.short))
+        pace[:] = [asking]
+
+    def tell() -> Standing:
+        if not pace:
+            return Standing(len(stored), ["asking the first"])
+        left = format_duration(pace[0].estimate_seconds_left())
+        return Standing(pace[0].done, [f"{pace[0].at_once} at once", f"about {left} left"])
+
+    async with show_progress(errors, check.judge, "questions", check.questions.count, tell) as display:
+        return await measure_judge(asked, check.questions, rules, stored, follow)
+
+
+def _describe_time(asking: PacedAsking, *, short: bool) -> str:
+    """For the whole, and for a short check: from as many questions at once as are allowed to one at a time."""
+
+    def describe(count: int) -> str:
+        ends = [format_duration(count * asking.answer_seconds / at_once) for at_once in (asking.most_at_once, 1)]
+        return " to ".join(dict.fromkeys(ends))
+
+    words = (
+        f"the first answers took {asking.answer_seconds:.1f} s each; the other {asking.left} questions take "
+        f"{describe(asking.left)}, by how many the server answers at once"
+    )
+    return words if short else f"{words}; --short takes {describe(build_short_questions(0).count)}"
 
 
 async def _require_whole_prompts(judge: Judge, questions: CheckQuestions) -> None:
@@ -198,13 +291,13 @@ def _print_server_traits(judge: Judge) -> None:
         errors.print(f"{judge.name}: the server counted few tokens for {report.prompts_cut} prompts, and may cut them")
 
 
-def _tell_cost(name: str, questions: CheckQuestions, settings: Settings) -> float | None:
+def _tell_cost(name: str, requests: Sequence[JudgeRequest], settings: Settings) -> float | None:
     """US dollars; None where they are not known."""
     if name == OFFLINE:
-        errors.print(f"{questions.count} questions, no calls: the offline judge has no model", highlight=False)
+        errors.print(f"{len(requests)} questions, no calls: the offline judge has no model", highlight=False)
         return 0.0
-    cost = estimate_questions(name, list(questions.iterate_requests()), settings)
-    errors.print(f"{cost.describe()}; retries come on top", highlight=False, markup=False)
+    cost = estimate_questions(name, requests, settings)
+    errors.print(f"{cost.describe()}; retries come on top", highlight=False, markup=False, soft_wrap=True)
     return cost.most_usd
 
 
@@ -216,26 +309,38 @@ def _find_rubric(panels: ConfiguredPanels, file: Path | None) -> Rubric | None:
     return panels.resolve_options(NpcArena.name, options).rubric
 
 
-def _build_lines(panels: ConfiguredPanels) -> tuple[JudgeLine, ...]:
-    scored = {
-        environment: panels.build_panel(environment, ScoringOptions()).judges
-        for environment, kind in sorted(discover().items())
-        if kind.rubric is not None
-    }
-    return tuple(
-        JudgeLine(
-            name=name,
-            model=judge.model,
-            environments=tuple(environment for environment, names in scored.items() if name in names),
-            for_training=name != OFFLINE,
+async def _build_lines(settings: Settings) -> tuple[JudgeLine, ...]:
+    async with open_judge_panels(settings, reuse=True) as panels:
+        scored = {
+            environment: panels.build_panel(environment, ScoringOptions()).judges
+            for environment, kind in sorted(discover().items())
+            if kind.rubric is not None
+        }
+        return tuple(
+            [
+                JudgeLine(
+                    name=name,
+                    model=judge.model,
+                    environments=tuple(environment for environment, names in scored.items() if name in names),
+                    for_training=name != OFFLINE,
+                    check=await _describe_check(judge, panels),
+                )
+                for name, judge in sorted(panels.judges.items())
+            ]
         )
-        for name, judge in sorted(panels.judges.items())
-    )
+
+
+async def _describe_check(judge: Judge, panels: ConfiguredPanels) -> str:
+    # The questions take seconds to build: not for a judge that was never asked anything.
+    if not isinstance(judge, ReportingJudge) or not judge.report().spent.readings:
+        return "not checked"
+    questions = build_packaged_questions(_SHEETS, votes=1, seed=0, rubric=_find_rubric(panels, None))
+    stored = await recall_answers(judge, tuple(questions.iterate_requests()))
+    return describe_stored_check(judge, questions, stored)
 
 
 # The questions of a check: exemplars of the bundled characters, and perturbations of them.
 
-_SHORT_CHARACTERS: Final = 8
 _SHORT_REPEATS: Final = 3
 _SHORT_LADDERS: Final = 1
 """What `--short` asks of each kind, about 50 questions in all."""
@@ -266,7 +371,7 @@ def build_short_questions(seed: int, rubric: Rubric | None = None) -> CheckQuest
     """About 50 questions: one pair of each mutation, a few equal replies and degradation ladders, no retests. For
     changes of a prompt or a rubric, in an author's own tests."""
     specimens = load_packaged_specimens()
-    chosen, templates = sample_one_per_character(specimens, _SHORT_CHARACTERS, seed), load_packaged_templates()
+    chosen, templates = sample_one_per_character(specimens, _SHEETS, seed), load_packaged_templates()
     pairs = (*build_pairs(chosen, templates, seed), *sample_seldom_pairs(specimens, chosen, templates, 1, seed))
     by_mutation = {pair.mutation: pair for pair in random.Random(seed).sample(pairs, len(pairs))}  # noqa: S311
     some = build_questions(chosen[:_SHORT_REPEATS], templates, seed=seed, rubric=rubric)
@@ -317,17 +422,42 @@ def _write_report(file: Path, checked: CheckReport) -> None:
 
 
 def _print_report(checked: CheckReport) -> None:
-    _console.print(_build_figures_table(checked), _build_mutations_table(checked), _build_criteria_table(checked))
-    _console.print(_build_letters_table(checked))
-    for words in checked.failures:
-        _console.print(f"failed: {words}", style="red", highlight=False, markup=False)
+    """What matters first."""
+    for words, style in _describe_outcome(checked):
+        _console.print(words, style=style, highlight=False, markup=False, soft_wrap=True)
+    _console.print(_build_figures_table(checked))
+    if checked.pairs:
+        _console.print(_build_mutations_table(checked), _build_criteria_table(checked))
+    if checked.letters:
+        _console.print(_build_letters_table(checked))
     cost = "" if checked.cost_usd is None else f", {checked.cost_usd:.4f} US dollars"
-    _console.print(f"{checked.questions} questions, {checked.calls} calls{cost}", highlight=False)
+    stored = f" ({checked.stored} answered in an earlier check)" if checked.stored else ""
+    _console.print(f"{checked.questions} questions{stored}, {checked.calls} calls{cost}", highlight=False)
+
+
+def _describe_outcome(checked: CheckReport) -> Iterator[tuple[str, str]]:
+    """Lines with their colours."""
     if checked.stopped is not None:
-        return
-    met = "no clear fault: run the whole check before training on this judge" if checked.short else "meets all targets"
-    verdict = met if checked.passed else "below target: do not train on this judge"
-    _console.print(f"{checked.judge} ({checked.model}): {verdict}", style="green" if checked.passed else "red")
+        yield f"stopped: {checked.stopped}; the results cover only the questions answered so far", "red"
+    else:
+        met = "no clear fault: run the whole check before training on this judge"
+        met = met if checked.short else "meets all targets"
+        verdict = met if checked.passed else "below target: do not train on this judge"
+        yield f"{checked.judge} ({checked.model}): {verdict}", "green" if checked.passed else "red"
+    for words in checked.failures:
+        yield f"failed: {words}", "red"
+    for figure in checked.figures:
+        if figure.passed is False and figure.trials:
+            value = format_figure(figure.value, missing="not measured")
+            yield f"missed: {figure.name}, {value} (target {figure.target})", "red"
+    if checked.calls_in_time is not None:
+        yield (
+            f"with more than {checked.calls_in_time} calls at once answers take longer than deadline_seconds: set "
+            f"max_concurrency to {checked.calls_in_time}, or raise deadline_seconds",
+            "",
+        )
+    if checked.settled is not None:
+        yield f"stopped early: {checked.settled}. --whole asks the rest", ""
 
 
 def _build_figures_table(checked: CheckReport) -> Table:
@@ -340,8 +470,8 @@ def _build_figures_table(checked: CheckReport) -> Table:
 
 def _build_mutations_table(checked: CheckReport) -> Table:
     table = Table(title="clean reply preferred")
-    for title in ("perturbation", "kind", "judge alone", "95 % interval", "after gates", "trials"):
-        table.add_column(title, no_wrap=title == "perturbation")
+    for title in ("spoilt by", "kind", "judge alone", "95 % interval", "with gates", "trials"):
+        table.add_column(title, no_wrap=title == "spoilt by")
     for each in checked.mutations:
         behind, _ = _format_both(each.behind_gates)
         table.add_row(each.mutation, each.grade, *_format_both(each.judge), behind, str(each.judge.trials))

@@ -34,21 +34,40 @@ from app.terminal.completion import complete_environment, complete_run
 from app.terminal.consoles import AsJson, output_console, print_json, print_outcome, stop_on_errors
 from app.toolkit.texts import format_time
 
-keys = typer.Typer(help="Make, list, rotate and revoke keys of the service.", no_args_is_help=True)
+keys = typer.Typer(help="Create, list, rotate and revoke keys of the service.", no_args_is_help=True)
 
 _BY: Final = "command line"
 """Who did it, in the record of actions."""
 _MOST_LISTED: Final = 500
 
 _KeyName = Annotated[str, typer.Argument(help="The key's name.")]
+_BOUNDS: Final = "What the key may use"
+_QUOTAS: Final = "Quotas"
+
 _RequestsPerDay = Annotated[
-    int | None, typer.Option(help="At most so many requests for tasks, scores and replies of characters a day (UTC).")
+    int | None,
+    typer.Option(
+        min=1,
+        help="Maximum requests per day (UTC) for tasks, scores and replies of characters.",
+        rich_help_panel=_QUOTAS,
+    ),
 ]
-_JudgeTokensPerDay = Annotated[int | None, typer.Option(help="At most so many tokens of judges a day.")]
-_JudgeUsdPerDay = Annotated[float | None, typer.Option(help="At most so many dollars for judges a day.")]
-_Leases = Annotated[int | None, typer.Option(help="At most so many tasks leased at the same time.")]
+_JudgeTokensPerDay = Annotated[
+    int | None, typer.Option(min=1, help="Maximum judge tokens per day (UTC).", rich_help_panel=_QUOTAS)
+]
+_JudgeUsdPerDay = Annotated[
+    float | None, typer.Option(help="Maximum US dollars for judges per day (UTC).", rich_help_panel=_QUOTAS)
+]
+_Leases = Annotated[
+    int | None, typer.Option(min=1, help="Maximum tasks leased at the same time.", rich_help_panel=_QUOTAS)
+]
 _Hard = Annotated[
-    bool, typer.Option("--hard", help="The quotas are caps: nothing is begun that may pass one, runs from files too.")
+    bool,
+    typer.Option(
+        "--hard",
+        help="Refuse whatever may exceed a quota. Otherwise work that has begun is finished beyond it.",
+        rich_help_panel=_QUOTAS,
+    ),
 ]
 _ResultT = TypeVar("_ResultT")
 
@@ -81,24 +100,47 @@ class Audit(Frozen):
 
 @keys.callback()
 def callback() -> None:
-    """Make, list, rotate and revoke keys of the service, in the configured store. Services notice within seconds."""
+    """Create, list, rotate and revoke keys of the service, in the configured store. Running services notice within
+    seconds."""
 
 
 @keys.command()
 def create(
     name: _KeyName,
-    scope: Annotated[list[str] | None, typer.Option(help="A scope; repeat it for more. `read` and `train`.")] = None,
-    expires: Annotated[str, typer.Option(help="When it ends, such as 2027-01-31T00:00:00Z.")] = "",
+    scope: Annotated[
+        list[str] | None, typer.Option(help="What the key may do; repeatable.", show_default="read, train")
+    ] = None,
+    expires: Annotated[
+        str, typer.Option(help="When the key ends, such as 2027-01-31T00:00:00Z.", show_default="never")
+    ] = "",
     run: Annotated[
         list[str] | None,
-        typer.Option(help="Bind it to this run, or to all that begin `so*`.", autocompletion=complete_run),
+        typer.Option(
+            help="Only this run, or with `ada-*` all that begin with `ada-`; repeatable.",
+            autocompletion=complete_run,
+            rich_help_panel=_BOUNDS,
+        ),
     ] = None,
     env: Annotated[
-        list[str] | None, typer.Option(help="Bind it to this environment.", autocompletion=complete_environment)
+        list[str] | None,
+        typer.Option(
+            help="Only this environment; repeatable.", autocompletion=complete_environment, rich_help_panel=_BOUNDS
+        ),
     ] = None,
-    dataset: Annotated[list[str] | None, typer.Option(help="Bind it to this data set, or to `built-in`.")] = None,
+    dataset: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only this data set, or `built-in` for an environment's own tasks; repeatable.",
+            rich_help_panel=_BOUNDS,
+        ),
+    ] = None,
     world: Annotated[
-        list[str] | None, typer.Option(help="Bind it to this world; by default to those with the names of its runs.")
+        list[str] | None,
+        typer.Option(
+            help="Only this world; repeatable.",
+            show_default="those named like its runs, if --run is given",
+            rich_help_panel=_BOUNDS,
+        ),
     ] = None,
     requests_per_day: _RequestsPerDay = None,
     judge_tokens_per_day: _JudgeTokensPerDay = None,
@@ -107,10 +149,10 @@ def create(
     hard: _Hard = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and print its secret, this once. Without `--run`, `--env`, `--dataset` and `--world` it is bound to
-    nothing; each may be given more than once.
+    """Create a key and print its secret, which is never shown again.
 
-    Scopes: read, train, label, talk, play, author, metrics, admin."""
+    Scopes: read, train, label, talk, play, author, metrics, admin. Without --run, --env, --dataset and --world the key
+    may use all of them."""
     bounds = {"runs": run or (), "environments": env or (), "datasets": dataset or (), "worlds": world or ()}
     with stop_on_errors():
         quotas = _build_quotas(requests_per_day, judge_tokens_per_day, judge_usd_per_day, leases, hard)
@@ -148,10 +190,10 @@ def list_keys(as_json: AsJson = False) -> None:
 @keys.command("open")
 def open_scopes(
     name: _KeyName,
-    scope: Annotated[list[str], typer.Option(help="A scope; repeat it for more. All others end.")],
+    scope: Annotated[list[str], typer.Option(help="What the key may do from now on; repeatable.")],
     as_json: AsJson = False,
 ) -> None:
-    """Set the scopes of a key anew.
+    """Replace all scopes of a key: those that you leave out are removed.
 
     Scopes: read, train, label, talk, play, author, metrics, admin."""
     with stop_on_errors():
@@ -164,11 +206,11 @@ def open_scopes(
 def rotate(
     name: _KeyName,
     grace: Annotated[
-        float, typer.Option(min=0, max=30 * 86_400, help="Seconds for which the old secret works too.")
+        float, typer.Option(min=0, max=30 * 86_400, help="Seconds for which the old secret still works.")
     ] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Give a key a new secret and print it, this once."""
+    """Give a key a new secret and print it. It is never shown again."""
     with stop_on_errors():
         _print_secret(_run(lambda admin: admin.rotate(name, grace, _BY)), as_json=as_json)
 
@@ -183,25 +225,27 @@ def limit(
     hard: _Hard = False,
     as_json: AsJson = False,
 ) -> None:
-    """Set all quotas of a key anew: what is not given is not limited. They stop the handing out of tasks, and not the
-    one group for which each lease pays."""
+    """Replace all quotas of a key: limits that you leave out are removed.
+
+    A key at its limit gets no new tasks. Tasks that it has already leased are still scored."""
     with stop_on_errors():
         quotas = KeyQuotas.model_validate(
             _build_quotas(requests_per_day, judge_tokens_per_day, judge_usd_per_day, leases, hard)
         )
         key = _run(lambda admin: admin.limit(name, quotas, _BY))
-    _print_key(key, f"{name}: {_show_quotas(key.quotas) or 'no limits'}", as_json=as_json)
+    _print_key(key, f"{name}: {_show_quotas(key.quotas) or 'no quotas'}", as_json=as_json)
 
 
 @keys.command()
 def usage(as_json: AsJson = False) -> None:
-    """List what each key has used today (UTC) and holds now, beside its quotas."""
+    """List what each key has used today (UTC), beside its quotas."""
     with stop_on_errors():
         found = asyncio.run(_load_usage())
     if as_json:
         print_json(AllUsage(keys=found))
         return
-    table = Table("name", "requests", "judge tokens", "judge USD", "leases", "reserved", "quotas", "over")
+    titles = ("requests today", "judge tokens today", "judge USD today", "tasks leased", "reserved for judging")
+    table = Table("key", *titles, "quotas", "over quota")
     for one in found:
         spent = one.usage
         table.add_row(
@@ -212,7 +256,7 @@ def usage(as_json: AsJson = False) -> None:
             f"{spent.leases}",
             f"{spent.held_tokens} tokens, {spent.held_usd:.4f} USD",
             _show_quotas(one.quotas),
-            ", ".join(f"{use.quota} {use.over:.4g}" for use in spent.list_uses(one.quotas) if use.over),
+            ", ".join(_show_quota(use.quota, use.over) for use in spent.list_uses(one.quotas) if use.over),
         )
     output_console().print(table)
 
@@ -227,7 +271,7 @@ async def _load_usage() -> tuple[KeyUse, ...]:
 
 @keys.command()
 def revoke(name: _KeyName, as_json: AsJson = False) -> None:
-    """End a key for good."""
+    """Revoke a key for good. Its secret stops working within seconds."""
     with stop_on_errors():
         key = _run(lambda admin: admin.revoke(name, _BY))
     _print_key(key, f"revoked {name}", as_json=as_json)
@@ -235,10 +279,10 @@ def revoke(name: _KeyName, as_json: AsJson = False) -> None:
 
 @keys.command("apply")
 def apply_file(file: Annotated[Path, typer.Argument(help="A YAML file with `keys`.")], as_json: AsJson = False) -> None:
-    """Make the keys what a file says, and print what that changes.
+    """Create and update keys from a file, and print the changes.
 
-    Each has `name`, `digest` (see `keys digest`), `scopes`, `bounds`, `quotas` and `expires_at`. Keys that the file
-    does not name stay."""
+    Each key has `name`, `digest` (see `keys digest`), `scopes`, `bounds`, `quotas` and `expires_at`. Keys that the file
+    does not name stay unchanged."""
     with stop_on_errors():
         declared = parse_model(file.read_text(encoding="utf-8"), file.name, DeclaredKeys).keys
         changes = _run(lambda admin: admin.apply(declared, _BY))
@@ -251,7 +295,7 @@ def apply_file(file: Annotated[Path, typer.Argument(help="A YAML file with `keys
 
 @keys.command()
 def digest(as_json: AsJson = False) -> None:
-    """Print a new secret and its digest, for a file of `keys apply`. Nothing is stored."""
+    """Print a new secret and its digest, for the file of `keys apply`. Nothing is stored."""
     secret = generate_key()
     made = compute_key_digest(secret)
     print_outcome(f"secret: {secret}\ndigest: {made}", as_json=as_json, secret=secret, digest=made)
@@ -314,9 +358,22 @@ def _build_quotas(
     }
 
 
+_UNITS: Final = {
+    "requests_per_day": "requests a day",
+    "judge_tokens_per_day": "judge tokens a day",
+    "judge_usd_per_day": "USD for judges a day",
+    "leases": "tasks leased at once",
+}
+"""Of quotas, by their names in JSON."""
+
+
 def _show_quotas(quotas: KeyQuotas) -> str:
-    limits = [f"{name} {limit:g}" for name, limit in quotas if limit is not None and name != "hard"]
-    return ", ".join([*limits, "hard"] if quotas.hard else limits)
+    limits = [_show_quota(name, limit) for name, limit in quotas if limit is not None and name != "hard"]
+    return ", ".join([*limits, "never exceeded"] if quotas.hard and limits else limits)
+
+
+def _show_quota(name: str, value: float) -> str:
+    return f"{value:,.10g} {_UNITS[name]}"
 
 
 def _show_time(moment: datetime | None) -> str:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import typer
-from typer._click.exceptions import MissingParameter, NoSuchOption, UsageError
+from typer._click.exceptions import NoArgsIsHelpError, UsageError
 from typer.core import TyperCommand, TyperGroup
 
 from app.main.features import import_packages
@@ -65,12 +65,12 @@ COMMANDS: Final[Mapping[str, _CommandSource]] = MappingProxyType(
         "rubrics": _CommandSource("app.cli.rubrics", "Check, show and write rubrics."),
         "judges": _CommandSource("app.cli.judges", "List judges and measure their quality."),
         "runs": _CommandSource(
-            "app.cli.runs", "List, show and compare runs, say what one will cost, make and change one."
+            "app.cli.runs", "List, show and compare runs, estimate their cost, and create or change one."
         ),
         "groups": _CommandSource("app.cli.runs", "Show stored groups."),
-        "rlaif": _CommandSource("app.cli.rubrics", "Prepare training on a preference."),
-        "keys": _CommandSource("app.cli.keys", "Make, list, rotate and revoke keys of the service."),
-        "db": _CommandSource("app.cli.database", "Look after the database of the store."),
+        "rlaif": _CommandSource("app.cli.rubrics", "Write rubrics for training on a preference."),
+        "keys": _CommandSource("app.cli.keys", "Create, list, rotate and revoke keys of the service."),
+        "db": _CommandSource("app.cli.database", "Measure, copy and repair the database."),
         "settings": _CommandSource("app.cli.serve", "Check the settings before serving with them."),
     }
 )
@@ -112,10 +112,37 @@ class DeferredCommand(TyperCommand):
             parent.add_typer(loaded, name=self.name)
         else:
             parent.command(self.name)(loaded)
-        return typer.main.get_group(parent).commands[str(self.name)]  # type: ignore[return-value]
+        found = typer.main.get_group(parent).commands[str(self.name)]
+        for one in (found, *getattr(found, "commands", {}).values()):
+            _tidy_help(one)
+        return found  # type: ignore[return-value]
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         return self.load().make_context(info_name, args, parent, **extra)
+
+
+KINDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "str": "text",
+        "int": "whole number",
+        "int range": "whole number",
+        "float": "number",
+        "float range": "number",
+        "Path": "path",
+    }
+)
+"""What help and documentation call the kinds of values."""
+
+
+def _tidy_help(command: Any) -> None:
+    """Help breaks lines where the terminal ends, not where the code does, and shows what an option takes in words:
+    Typer's own are Python's types."""
+    context = typer.Context(command)
+    command.help = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
+    for param in command.get_params(context):
+        if param.param_type_name == "option" and param.metavar is None:
+            kind = param.display_type(context).strip("<>").removeprefix("list[").removesuffix("]")
+            param.metavar = "" if param.is_flag else f"<{'time' if kind.startswith('%') else KINDS.get(kind, kind)}>"
 
 
 def _import_from(module: str, name: str) -> Any:
@@ -139,7 +166,9 @@ def _say_in_our_words() -> Iterator[None]:
     """Of what Typer, and pydantic below it, find wrong in a command line."""
     try:
         yield
-    except (MissingParameter, NoSuchOption, typer.BadParameter) as error:
+    except NoArgsIsHelpError:
+        raise
+    except UsageError as error:
         # Imported when something is wrong: pydantic would take a part of every start.
         words = _import_from("app.terminal.usage", "explain_usage")(error)
         if words is None:
@@ -157,6 +186,7 @@ class _DeferredCommands(TyperGroup):
         }
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        _tidy_help(self)  # here, as Typer adds the options of completion late
         with _say_in_our_words():
             return super().make_context(info_name, args, parent, **extra)
 

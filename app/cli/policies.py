@@ -8,7 +8,7 @@ them, else the tokenizer's; log probabilities only ever go with the server's own
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from app.inference.tokens import CheckedTurn, LocalTokenizer, TokenCheckTally, c
 from app.inference.wire import EXTENSIONS, ChatCompletion, Extension, SampledMessage, Usage
 from app.service.requests import HandedOutTask
 from app.terminal import ADVANCED
-from app.terminal.client import GatewayClient, Retrier, open_gateway
+from app.terminal.client import GatewayClient, Retrier, check_url, open_gateway
 from app.terminal.consoles import errors
 
 CONNECTIONS: Final = "Connections"
@@ -42,14 +42,16 @@ SAMPLING: Final = "Sampling"
 COST_AND_CHECKS: Final = "Cost and checks"
 
 PolicyUrl = Annotated[
-    str, typer.Option(help="URL of the OpenAI-compatible policy server.", rich_help_panel=CONNECTIONS)
+    str,
+    typer.Option(help="URL of the OpenAI-compatible policy server.", rich_help_panel=CONNECTIONS, callback=check_url),
 ]
 PolicyModel = Annotated[str, typer.Option(help="Model name on the policy server.", rich_help_panel=CONNECTIONS)]
 PolicyKeyVariable = Annotated[
     str | None, typer.Option(help="Environment variable with the policy API key.", rich_help_panel=CONNECTIONS)
 ]
 GatewayUrl = Annotated[
-    str, typer.Option(help="Gateway URL.", show_default="from settings", rich_help_panel=CONNECTIONS)
+    str,
+    typer.Option(help="Gateway URL.", show_default="from settings", rich_help_panel=CONNECTIONS, callback=check_url),
 ]
 GatewayKey = Annotated[
     str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.", rich_help_panel=CONNECTIONS)
@@ -71,7 +73,7 @@ StoreTokens = Annotated[
     bool,
     typer.Option(
         "--store-tokens",
-        help="Store ids and log probabilities of single answers in the gateway too.",
+        help="Store token ids and log probabilities of single answers in the gateway too.",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -79,7 +81,7 @@ CheckTokens = Annotated[
     bool,
     typer.Option(
         "--check-tokens",
-        help="Count where --tokenizer gives other ids for the text than the server told.",
+        help="Count where --tokenizer gives other token ids than the server reported.",
         rich_help_panel=ADVANCED,
     ),
 ]
@@ -163,6 +165,29 @@ class TaskSkipped(GatewayError):
         self.answered = answered
 
 
+@dataclass
+class ToolCheck:
+    """Looks once, at the first task with tools, whether the policy sees any, and says so where it does not: such a
+    policy calls none, and nothing else tells why."""
+
+    server: InferenceServer
+    say: Callable[[str], None]
+    _begun: bool = False
+
+    async def check_task(self, task: HandedOutTask, patience: Retrier) -> None:
+        if self._begun or not task.tools:
+            return
+        self._begun = True
+        ask = partial(self.server.hides_tools, task.messages, task.tools)
+        with suppress(GatewayError):  # it befalls the task too, which tells of it
+            if await patience.retry_until_answered(POLICY, ask):
+                self.say(
+                    f"The chat template of {self.server.model} shows no tools: a prompt of {task.environment} counts "
+                    "as many tokens with them as without. Use another template, or `tool_format: hermes` in the params "
+                    "of the environment, which writes tools into the prompt."
+                )
+
+
 @dataclass(frozen=True)
 class RolloutPlayer:
     """`note` receives usage and seconds of every answer. Raises TaskSkipped when a server refuses the task or the
@@ -172,12 +197,15 @@ class RolloutPlayer:
     gateway: GatewayClient
     patience: Retrier
     note: Callable[[Usage, float], None]
+    tools: ToolCheck
 
     async def sample_single(self, task: HandedOutTask, count: int) -> list[ChatEpisode]:
         """Episodes of a single-turn task."""
+        await self.tools.check_task(task, self.patience)
         return [build_single_turn(message) for message in await self._sample_messages(task.messages, task.tools, count)]
 
     async def play_episode(self, task: HandedOutTask, seeds: _Seeds = _use_no_seed) -> ChatEpisode:
+        await self.tools.check_task(task, self.patience)
         turns = 0
 
         async def ask(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> SampledMessage:

@@ -23,6 +23,7 @@ from app.domain.values import FiniteNumber, Frozen
 from app.evaluation.comparison import FlipFigures, FlipReport, RescoredGroup, report_flips
 from app.judges.prompts import load_rubric
 from app.service.rescoring import RescoreReply, RescoreRequest
+from app.terminal import ADVANCED
 from app.terminal.client import ApiKey, GatewayClient, Retrier, Url, find_gateway_url, open_gateway
 from app.terminal.completion import complete_environment, complete_judge, complete_run
 from app.terminal.consoles import (
@@ -169,23 +170,37 @@ def rescore(
     run: Annotated[str | None, typer.Option(help="Only groups of this run.", autocompletion=complete_run)] = None,
     judge: Annotated[
         list[str] | None,
-        typer.Option(help="Judge, repeatable.", show_default="those of the run", autocompletion=complete_judge),
+        typer.Option(help="Judge; repeatable.", show_default="those of the run", autocompletion=complete_judge),
     ] = None,
     mode: Annotated[Mode | None, typer.Option(help="Judging mode; as configured by default.")] = None,
     readings: Annotated[
-        int | None, typer.Option(help="Most readings in listwise: 1, 2 or 4.", show_default="as configured")
+        int | None,
+        typer.Option(
+            help="Maximum readings of a group in mode listwise: 1, 2 or 4.",
+            show_default="as configured",
+            rich_help_panel=ADVANCED,
+        ),
     ] = None,
     relative_weight: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Weight of the relative score, from 0 to 1.")
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Share of the ranking within a group in the reward; the rest is the rubric's score.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = None,
     rubric: Annotated[
         Path | None, typer.Option(help="YAML file with a rubric.", show_default="the run's, else the configured one")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of groups, newest first.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Store nothing and ask no judge: say what verifiers pay otherwise now.")
+        bool,
+        typer.Option("--dry-run", help="Store nothing and ask no judge: show which rewards verifiers would change."),
     ] = False,
-    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Groups to rescore concurrently.")] = 8,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=256, help="Groups to rescore at once.", rich_help_panel=ADVANCED)
+    ] = 8,
     url: Url = "",
     api_key: ApiKey = "",
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
@@ -193,7 +208,7 @@ def rescore(
 ) -> None:
     """Score stored groups by another rule, and report which pairs, best replies and advantages change.
 
-    What it costs is said first. Original rewards stay unchanged, and both scorings are kept.
+    The cost is shown first. Original rewards stay unchanged, and both scorings are kept.
     You can stop and resume at any time: groups that already have this scoring cost nothing."""
     with stop_on_errors(1):
         request = RescoreRequest.model_validate(

@@ -26,7 +26,7 @@ rubrics = typer.Typer(help="Check, show and write rubrics.", no_args_is_help=Tru
 _console = output_console()
 
 _RubricPath = Annotated[
-    Path | None, typer.Argument(help="A rubric's file.", show_default="the rubric of NPC Arena that ships")
+    Path | None, typer.Argument(help="A rubric's file.", show_default="the built-in rubric of NPC Arena")
 ]
 
 
@@ -77,7 +77,7 @@ def write(
     path: Annotated[Path | None, typer.Argument(help="File to write.", show_default="standard output")] = None,
     force: Annotated[bool, typer.Option(help="Replace a file that is there.")] = False,
 ) -> None:
-    """Write the rubric of NPC Arena that ships to a file, as a start for one of your own."""
+    """Write the built-in rubric of NPC Arena to a file, as a start for your own."""
     text = DEFAULT_RUBRIC.read_text(encoding="utf-8")
     if path is None:
         typer.echo(text, nl=False)
@@ -113,12 +113,12 @@ def _print_rubric(own: OwnRubric) -> None:
 
 # `rlaif`: a rubric is written once before training, and comes with every request after that.
 
-rlaif = typer.Typer(help="Prepare training on a preference.", no_args_is_help=True)
+rlaif = typer.Typer(help="Write rubrics for training on a preference.", no_args_is_help=True)
 
 
 @rlaif.callback()
 def rlaif_callback() -> None:
-    """Prepare training on a preference."""
+    """Write rubrics for training on a preference."""
 
 
 @rlaif.command()

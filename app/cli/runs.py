@@ -5,7 +5,6 @@ judge: it lets the real panels judge stand-ins for replies to the environment's 
 once, and counts the prompts that they would have sent with replies as long as somebody says, or as a run's are."""
 
 import asyncio
-import json
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -38,13 +37,14 @@ from app.evaluation.comparison import Comparison, Difference
 from app.http.api.models import GroupView
 from app.http.viewer.compare_pages import OWN, ComparedCheckpoints, ComparePage, TaskPair
 from app.http.viewer.run_pages import RunListing, RunRow, RunTotals
-from app.http.viewer.sentences import tell_comparison
+from app.http.viewer.sentences import tell_alarm, tell_comparison
 from app.main.components import build_panels
 from app.ports.environment import Environment, NoPrograms, NoWorkers
 from app.ports.judges import Panels
 from app.service.judging import score_completions
 from app.service.runs import RunReport
 from app.settings import Settings, read_settings
+from app.terminal import ADVANCED
 from app.terminal.client import (
     ApiKey,
     GatewayClient,
@@ -71,13 +71,13 @@ from app.toolkit.texts import escape_invisible
 from app.toolkit.thoughts import strip_thinking
 
 runs = typer.Typer(
-    help="List, show and compare runs, say what one will cost, make and change one.", no_args_is_help=True
+    help="List, show and compare runs, estimate their cost, and create or change one.", no_args_is_help=True
 )
 
 
 @runs.callback()
 def callback() -> None:
-    """List, show and compare runs, say what one will cost, make and change one."""
+    """List, show and compare runs, estimate their cost, and create or change one."""
 
 
 # A run, or some steps of it, as commands take it.
@@ -138,13 +138,13 @@ def list_runs(url: Url = "", api_key: ApiKey = "", as_json: AsJson = False) -> N
 
 @runs.command("show")
 def show_run(run: RunArgument, url: Url = "", api_key: ApiKey = "", as_json: AsJson = False) -> None:
-    """Show a run: its state, what each environment adds up to, alarms, cost and pins."""
+    """Show a run: state, rewards by environment, alarms, cost and pinned versions."""
     page = ask_gateway(url, api_key, lambda client: client.fetch_page(f"/view/runs/{run}", ShownRun))
     if as_json:
         print_json(page)
         return
     print_rows(("what", "value"), _list_run_facts(page), title=f"run {run}")
-    columns = ("environment", ">groups", ">scored", ">no score", ">reward", ">absolute", ">calibrated", ">gated")
+    columns = ("environment", ">groups", ">scored", ">no score", ">reward", ">absolute", ">calibrated", ">set to 0")
     print_rows(columns, map(_list_totals, page.totals))
 
 
@@ -167,7 +167,7 @@ def compare_runs(
     same_judge: Annotated[
         bool,
         typer.Option(
-            "--same-judge", help="Compare by the judges that scored the runs, though another judge scored both."
+            "--same-judge", help="Compare by the judges that scored the runs, even if another judge has scored both."
         ),
     ] = False,
     url: Url = "",
@@ -283,7 +283,7 @@ def _list_run_facts(page: ShownRun) -> Iterator[tuple[str, str]]:
         yield f"pin of {pin.environment}", f"version {pin.version}, {pin.scoring_digest[:16]}"
     for alarm in page.health.alarms if page.health is not None else ():
         if alarm.released_at is None:
-            yield "ALARM", f"{alarm.series} since about group {alarm.since_group}: {alarm.evidence}"
+            yield "ALARM", tell_alarm(alarm)
 
 
 def _list_totals(totals: RunTotals) -> tuple[str, ...]:
@@ -355,28 +355,35 @@ def estimate(
     group_size: Annotated[int, typer.Option(min=1, max=256, help="Completions of a group.")] = 8,
     judge: Annotated[
         list[str] | None,
-        typer.Option(help="Judge, repeatable.", show_default="those of the environment", autocompletion=complete_judge),
+        typer.Option(help="Judge; repeatable.", show_default="those of the environment", autocompletion=complete_judge),
     ] = None,
-    mode: Annotated[Mode | None, typer.Option(help="Mode.", show_default="that of the environment")] = None,
-    votes: Annotated[int | None, typer.Option(min=1, max=9, help="Votes.", show_default="1")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="Judging mode.", show_default="that of the environment")] = None,
+    votes: Annotated[
+        int | None, typer.Option(min=1, max=9, help="Votes per question.", show_default="1", rich_help_panel=ADVANCED)
+    ] = None,
     readings: Annotated[
-        int | None, typer.Option(help="Most readings in listwise: 1, 2 or 4.", show_default="4")
+        int | None,
+        typer.Option(
+            help="Maximum readings of a group in mode listwise: 1, 2 or 4.", show_default="4", rich_help_panel=ADVANCED
+        ),
     ] = None,
     reply_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of a reply without its thoughts; of an episode, of all its turns.")
+        int | None,
+        typer.Option(min=1, help="Tokens of a reply without its thoughts; in an episode those of all turns."),
     ] = None,
     run: Annotated[
-        str | None, typer.Option(help="Run whose newest groups say how long replies are.", autocompletion=complete_run)
+        str | None,
+        typer.Option(help="Run from whose newest groups the length of replies is taken.", autocompletion=complete_run),
     ] = None,
-    params: Annotated[str, typer.Option(help="Environment params, as a JSON object.")] = "{}",
+    params: Annotated[str, typer.Option(help="Environment params, as a JSON object.", rich_help_panel=ADVANCED)] = "{}",
     url: Url = "",
     api_key: ApiKey = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say how many calls, tokens and dollars judging a run takes, before it begins.
+    """Estimate the calls, tokens and dollars of judging a run before it begins.
 
-    Prompts of the environment's own tasks are built and counted; no judge is asked. How long replies are is said by
-    --reply-tokens, or taken from a run by --run."""
+    No judge is asked: prompts of the environment's own tasks are built and counted. Say how long replies are with
+    --reply-tokens, or take it from a run with --run."""
     if (reply_tokens is None) == (run is None):
         stop("say how long replies are: by --reply-tokens, or by --run with the name of a run that has some")
     length = ask_gateway(url, api_key, partial(measure_replies, env=env, run=run)) if run else float(reply_tokens or 0)
@@ -401,20 +408,25 @@ def set_run(
     budget_usd: Annotated[float | None, typer.Option(min=0, help="US dollars that judging may cost.")] = None,
     characters: Annotated[
         CharacterChoice | None,
-        typer.Option(help="`pinned`: never take up a new text of a character; fixed once the run exists."),
+        typer.Option(help="`pinned` keeps the characters of the run's first use; fixed once the run exists."),
     ] = None,
     max_lag: Annotated[
-        int | None, typer.Option(min=0, help="Most training steps between hand-out and scoring.")
+        int | None, typer.Option(min=0, help="Maximum training steps between handing out a task and scoring it.")
     ] = None,
-    lag_policy: Annotated[LagPolicy | None, typer.Option(help="What becomes of groups beyond --max-lag.")] = None,
-    no_max_lag: Annotated[bool, typer.Option("--no-max-lag", help="Remove the limit.")] = False,
+    lag_policy: Annotated[
+        LagPolicy | None,
+        typer.Option(
+            help="What happens to groups beyond --max-lag: a flag, no score, or no new tasks until they are scored."
+        ),
+    ] = None,
+    no_max_lag: Annotated[bool, typer.Option("--no-max-lag", help="Remove the limit of --max-lag.")] = False,
     url: Url = "",
     api_key: ApiKey = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make a run, or change what may change of one: its budget, --max-lag and --lag-policy.
+    """Create a run, or change its budget, --max-lag or --lag-policy.
 
-    What is left out stays as it is."""
+    Options that you leave out stay unchanged."""
     options: dict[str, object] = {"seed": seed, "strict": strict, "characters": characters, "budget_usd": budget_usd}
     options |= {"max_lag": max_lag, "lag_policy": lag_policy}
     changes = {key: value for key, value in options.items() if value is not None}
@@ -425,8 +437,16 @@ def set_run(
     if as_json:
         print_json(run)
         return
-    values = run.model_dump(mode="json", include=set(options))
-    typer.echo(f"{run.name}: " + ", ".join(f"{key} {json.dumps(values[key])}" for key in options))
+    typer.echo(f"{run.name}: " + ", ".join(f"{_NAMES.get(one, one)} {_show(getattr(run, one))}" for one in options))
+
+
+_NAMES: Final = {"budget_usd": "budget in USD", "max_lag": "max lag", "lag_policy": "lag policy"}
+
+
+def _show(setting: object) -> str:
+    if setting is None:
+        return "none"
+    return ("yes" if setting else "no") if isinstance(setting, bool) else str(setting)
 
 
 async def _set_run(url: str, api_key: str, name: str, changes: Mapping[str, object]) -> Run:

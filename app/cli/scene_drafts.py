@@ -30,6 +30,7 @@ from app.envs.npc_arena.environment import PACKAGED_SCENES
 from app.inference.policies import ChatPolicy, SamplingParameters
 from app.inference.wire import Usage
 from app.settings import read_settings
+from app.terminal.client import check_url
 from app.terminal.consoles import AsJson, errors, output_console, print_outcome, require_consent, stop_on_errors
 from app.toolkit.templates import Template
 from app.toolkit.texts import escape_invisible
@@ -73,12 +74,15 @@ class DraftFile(Frozen):
 def scenes(
     sheet: Annotated[Path, typer.Argument(help="Sheet file.")],
     propose: Annotated[
-        int | None, typer.Option(min=1, max=100, help="Let a model draft so many scenes. None of them is served.")
+        int | None,
+        typer.Option(min=1, max=100, help="Let a model draft this many scenes. None is used before it is approved."),
     ] = None,
     approve: Annotated[
-        bool, typer.Option("--approve", help="Go through the drafts, one by one, and serve those you want.")
+        bool, typer.Option("--approve", help="Review the drafts one by one, and use those that you approve.")
     ] = False,
-    policy: Annotated[str | None, typer.Option(help="URL of the OpenAI-compatible server that drafts.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="URL of the OpenAI-compatible server that drafts.", callback=check_url)
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Model name on that server.")] = None,
     api_key_env: Annotated[str | None, typer.Option(help="Environment variable with the server's API key.")] = None,
     input_price: Annotated[
@@ -87,13 +91,13 @@ def scenes(
     output_price: Annotated[
         float | None, typer.Option(min=0, help="Price in US dollars per million completion tokens.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Ask the model without confirming the cost.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Count a character's scenes; let a model draft more (`--propose`), and approve drafts (`--approve`).
 
-    Drafts lie in `scenes/drafts` beside the sheet, each with `approved: false`. They serve once a person has approved
-    them, here or in the file."""
+    Drafts lie in `scenes/drafts` beside the sheet, each with `approved: false`. They are used once a person has
+    approved them, here or in the file."""
     with stop_on_errors():
         character = read_sheet(sheet)
         if propose is not None:

@@ -69,10 +69,11 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, max=MOST_PROCESSES, help="Processes that serve; above 1 on PostgreSQL.")
+        int | None, typer.Option(min=1, max=MOST_PROCESSES, help="Number of processes; more than 1 need PostgreSQL.")
     ] = None,
 ) -> None:
-    """Migrate the database and serve until stopped. Settings: ATROPOS_ENVS_* variables over gateway.yaml."""
+    """Migrate the database and serve until stopped. Settings come from ATROPOS_ENVS_* variables, then
+    from gateway.yaml."""
     keep_little_freed_memory()  # before there are threads, each of which would get an arena
     settings = _read_settings()
     options = {"host": host, "port": port, "processes": processes}
@@ -401,10 +402,11 @@ def about() -> None:
 
 @settings.command()
 def check(as_json: AsJson = False) -> None:
-    """Check the settings, then try what they point to: the database, data of environments, servers of judges. Nothing
-    is migrated. Exit code 2 when the settings are wrong, so that a start would stop; 1 when something they point to is
-    away, so that an environment would answer 503, or a start would stop because of the database. An environment whose
-    optional package is not installed is no fault, unless the settings name it."""
+    """Check the settings, then try what they point to: the database, data of environments, servers of judges.
+
+    Nothing is migrated. Exit code 2: the settings are wrong, and a start would stop. Exit code 1: something that they
+    point to is missing, so a start would stop (the database) or an environment would answer 503. A missing optional
+    package is no fault unless the settings name its environment."""
     try:
         checked = read_settings()
         require_known_names(checked, discover_environments())

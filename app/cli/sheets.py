@@ -65,6 +65,7 @@ from app.service.catalogue import Catalogue
 from app.service.retrieval import DraftBuilder, PreviewOptions, PreviewResult, PreviewService, RetrievalService
 from app.settings import Settings, read_settings
 from app.telemetry.metrics import NullObserver
+from app.terminal.client import check_url
 from app.terminal.completion import complete_character
 from app.terminal.consoles import AsJson, errors, format_figure, output_console, print_outcome, stop, stop_on_errors
 from app.toolkit.templates import find_packaged_folder
@@ -103,7 +104,8 @@ def try_sheet(
     event: Annotated[list[str] | None, typer.Option(help="Event that the character knows about; repeatable.")] = None,
     reply: Annotated[list[str] | None, typer.Option(help="Reply to judge; repeat to compare several.")] = None,
     policy: Annotated[
-        str | None, typer.Option(help="URL of an OpenAI-compatible server to sample replies from.")
+        str | None,
+        typer.Option(help="URL of an OpenAI-compatible server to sample replies from.", callback=check_url),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Model name on that server.")] = None,
     count: Annotated[int, typer.Option(min=1, max=16, help="Number of replies to sample.")] = 4,
@@ -554,7 +556,7 @@ def check(
     strict: Annotated[bool, typer.Option(help="Treat warnings as errors.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check character sheets for errors, and the scenes, worlds and lorebooks that their folder brings.
+    """Check character sheets for errors, with the scenes, worlds and lorebooks in their folders.
 
     Exit code 1: errors found. Exit code 2: nothing to check."""
     try:
@@ -633,9 +635,10 @@ def print_findings(findings: Sequence[SheetFinding], read: str) -> None:
 
 
 def _format_finding(finding: SheetFinding) -> Text:
+    line = f", line {finding.line}" if finding.line else ""
+    field = (f"{finding.field}: ", "cyan") if finding.field else ""
     colour = "red" if finding.level == "error" else "yellow"
-    line = f"  {finding.line or '-'}: "
-    return Text.assemble((line, "dim"), (f"{finding.level} ", colour), (f"{finding.field} ", "cyan"), finding.message)
+    return Text.assemble("  ", (f"{finding.level}{line}: ", colour), field, finding.message)
 
 
 def format_count(number: int, word: str) -> str:

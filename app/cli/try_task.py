@@ -20,6 +20,7 @@ from app.domain.tasks import Completion, Message
 from app.domain.values import Frozen, Split, suggest
 from app.http.api.models import EnvironmentInfo
 from app.service.requests import GroupProblem, GroupReply, HandedOutTask
+from app.terminal import ADVANCED
 from app.terminal.client import AnsweredTask, ApiKey, GatewayClient, Retrier, Url, open_gateway
 from app.terminal.completion import complete_environment
 from app.terminal.consoles import AsJson, errors, format_figure, parse_params, print_json, stop_on_errors
@@ -80,10 +81,16 @@ def try_(
     task: Annotated[int, typer.Option(min=0, help="Which task, counted from 0.")] = 0,
     select: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Only tasks whose metadata has this value, such as `scene=…`."),
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Only tasks whose metadata has this value, such as `scene=…`.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = None,
     split: Annotated[Split, typer.Option(help="Split to take the task from.")] = "train",
-    params: Annotated[str | None, typer.Option(help="Params of the environment, as a JSON object.")] = None,
+    params: Annotated[
+        str | None, typer.Option(help="Params of the environment, as a JSON object.", rich_help_panel=ADVANCED)
+    ] = None,
     whole: Annotated[bool, typer.Option("--whole", help="Show the whole task instead of ten lines.")] = False,
     url: Url = "",
     api_key: ApiKey = "",

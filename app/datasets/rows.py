@@ -22,7 +22,7 @@ from pydantic import AliasChoices, BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from app.domain.errors import EnvironmentUnavailable
-from app.domain.faults import explain_faults, explain_os_error
+from app.domain.faults import explain_faults, explain_json_error, explain_os_error
 from app.domain.tasks import CHECKED, LEFT_OUT, DatasetSource
 from app.domain.values import MEBIBYTE, Split, remember
 
@@ -144,8 +144,10 @@ def _read_json_lines(file: Path) -> Iterator[tuple[int, str]]:
 def _read_json_list(file: Path) -> Iterator[tuple[int, str]]:
     try:
         rows = json.loads(file.read_text(encoding="utf-8-sig"))
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"it cannot be read: {error}") from None
+        raise ValueError(f"not JSON: {explain_json_error(error)}") from None
     if not isinstance(rows, list):
         raise ValueError("it is no list of rows")
     for number, row in enumerate(rows, 1):
@@ -363,7 +365,8 @@ def _iterate_places(origin: str, tables: Sequence[RawRows]) -> Iterator[tuple[in
         for number, row in table.iterate_rows():
             place = f"{table.name}, {table.unit} {number}"
             if isinstance(row, str):
-                raise EnvironmentUnavailable(f"{origin}: {place}: {row}")
+                named = place if table.name == origin else f"{origin}: {place}"
+                raise EnvironmentUnavailable(f"{named}: {row}")
             yield index, place, row
             index += 1
 

@@ -29,6 +29,8 @@ FieldPath = tuple[str | int, ...]
 _MOST_PATH: Final = 300
 _MOST_GIVEN: Final = 60
 _MOST_CHOICES: Final = 12
+_MOST_KNOWN: Final = 40
+"""Known names that are listed in place of one that is near to none."""
 _MOST_NAME: Final = 100
 """Characters of a name for which a near one is looked for, which takes the longer the longer it is."""
 MOST_FAULTS: Final = 8
@@ -157,7 +159,7 @@ def _tidy(words: str) -> str:
 
 def explain_unknown(name: str, known: Sequence[str], noun: str) -> str:
     near = suggest(name, known) if len(name) <= _MOST_NAME else ""
-    if near or not known or len(known) > _MOST_CHOICES:
+    if near or not known or len(known) > _MOST_KNOWN:
         return f"unknown {noun}{near}"
     return f"unknown {noun}; known are {', '.join(f'`{one}`' for one in known)}"
 

@@ -25,7 +25,7 @@ from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement, summarise_scores
 from app.domain.keeping import count_written_characters
 from app.domain.runs import Purpose
-from app.domain.scores import ScoreSummary
+from app.domain.scores import Score, ScoreSummary
 from app.domain.values import Frozen, digest
 
 # Exact sums
@@ -144,7 +144,12 @@ LONGEST_NAME: Final = 200
 
 PICODOLLARS: Final = 10**12  # in a dollar
 MOST_NAMES: Final = 256
-_REST_OF: Final = {"criterion": "other_criteria", "flag": "other_flags", "group_flag": "other_group_flags"}
+_REST_OF: Final = {
+    "criterion": "other_criteria",
+    "flag": "other_flags",
+    "gate_flag": "other_gate_flags",
+    "group_flag": "other_group_flags",
+}
 """Where new flags and criteria are counted, by kind, once a rollup has MOST_NAMES measures."""
 
 _PASS_RATES: Final = [number / PASS_RATE_BINS for number in range(1, PASS_RATE_BINS)]
@@ -270,11 +275,20 @@ def list_measures(counted: CountedGroup) -> MeasureMap:
     `readings`, `failed_readings`, `judge_calls` and `judge_usd` over groups: the last where every cost is known."""
     rollouts = counted.group.rollouts
     scores = [rollout.score for rollout in rollouts]
+    summary = summarise_scores(scores)
+    return {
+        **measure_scores(scores, summary),
+        **_measure_completions(rollouts),
+        **_measure_group(counted, summary),
+    }
+
+
+def measure_scores(scores: Sequence[Score], summary: ScoreSummary) -> MeasureMap:
+    """Those of `list_measures` that follow from the scores of a group alone. `gate_flag:…` counts the flags of replies
+    that a gate set to 0."""
     scored = [score for score in scores if score.outcome == "scored"]
     columns = _Columns(*zip(*map(_read_fields, scored), strict=True))
     measures: MeasureMap = {"groups": 1, "rollouts": len(scores)}
-    measures.update(_measure_completions(rollouts))
-    summary = summarise_scores(scores)
     if scored:
         measures.update(_measure_scored(columns, summary))
     if len(scored) < len(scores) and (reasons := [score.reason for score in scores if score.outcome == "unscored"]):
@@ -282,7 +296,11 @@ def list_measures(counted: CountedGroup) -> MeasureMap:
         measures.update({f"unscored:{reason}": count for reason, count in Counter(reasons).items()})
     if flags := [flag[:LONGEST_NAME] for score in scores if score.flags for flag in score.flags]:
         measures.update({f"flag:{flag}": count for flag, count in Counter(flags).items()})
-    measures.update(_measure_group(counted, summary))
+    if 0.0 in columns.gate:
+        gated = [flag[:LONGEST_NAME] for score in scored if score.gate == 0 for flag in score.flags]
+        measures.update({f"gate_flag:{flag}": count for flag, count in Counter(gated).items()})
+    if summary.std is not None:
+        measures["spread"] = add_up([summary.std])
     return measures
 
 
@@ -332,8 +350,6 @@ def _measure_calibrated(scored: _Columns) -> MeasureMap:
 def _measure_group(counted: CountedGroup, summary: ScoreSummary) -> MeasureMap:
     group = counted.group
     measures: MeasureMap = {f"group_flag:{flag[:LONGEST_NAME]}": 1 for flag in group.flags}
-    if summary.std is not None:
-        measures["spread"] = add_up([summary.std])
     if summary.low_signal:
         measures["low_signal"] = 1
     if group.lag is not None and group.lag >= 0:

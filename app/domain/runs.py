@@ -31,7 +31,7 @@ TrendName = Literal[
 ]
 
 
-SeriesName = Literal[TrendName, "leniency"]
+SeriesName = Literal[TrendName, "leniency", "beginning"]
 
 
 class HealthOptions(Frozen):
@@ -63,6 +63,13 @@ class Alarm(Frozen):
     raised_at: datetime
     released_at: datetime | None = None
     """When somebody released the run after it; null while it stands."""
+
+    @property
+    def words(self) -> str:
+        """A bad beginning is no change since a group."""
+        if self.series == "beginning":
+            return self.evidence
+        return f"{self.evidence}, since about group {self.since_group:,}"
 
 
 class Hold(Frozen):

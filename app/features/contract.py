@@ -58,6 +58,9 @@ class Characters(Protocol):
 
     def list_sheets(self) -> tuple[CharacterSheet, ...]: ...
 
+    def list_homes(self) -> Mapping[str, tuple[str, ...]]:
+        """Worlds in which each character is at home, the nearest first."""
+
     def list_scenes(self, character: str) -> tuple[Scene, ...]: ...
 
     def build_surroundings(self) -> SheetSurroundings:

@@ -461,6 +461,13 @@ class InferenceServer:
             raise kind(f"{self.base} broke off its reply ({completion.said[0].finish_reason})")
         return replace(completion, said=whole)
 
+    async def hides_tools(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> bool:
+        """Whether its chat template leaves these tools out: the prompt has as many tokens with them as without. False
+        where the server counts no tokens. Two requests for one token each; errors as those of `ask`."""
+        shortest = replace(self, sampling=self.sampling.shortest)
+        shown, plain = [(await shortest.ask(messages, given)).usage.prompt_tokens for given in (tools, ())]
+        return shown == plain > 0
+
     async def list_models(self) -> tuple[str, ...] | None:
         """None when the server does not list its models. Unavailable when it does not answer."""
         reply = await self._await_reply(self.connection.get("/models"))

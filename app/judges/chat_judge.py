@@ -422,6 +422,11 @@ class CachingJudge:
     async def answer_text(self, text: str) -> str | None:
         return await self._judge.answer_text(text) if isinstance(self._judge, AnsweringJudge) else None
 
+    async def recall(self, request: JudgeRequest) -> Judgement | None:
+        question = self._judge.build_question(request)
+        recalled = await self._memory.get(question.cache_key)
+        return None if recalled is None else self._use_recalled(recalled, question)
+
     async def judge(self, request: JudgeRequest) -> Judgement:
         await await_turn_at_judging()
         question = self._judge.build_question(request)
@@ -549,6 +554,9 @@ class JudgeWithFallback:
 
     async def answer_text(self, text: str) -> str | None:
         return await self._first.answer_text(text)
+
+    async def recall(self, request: JudgeRequest) -> Judgement | None:
+        return await self._first.recall(request)
 
     async def judge(self, request: JudgeRequest) -> Judgement:
         judgement = await self._first.judge(request)

@@ -77,7 +77,7 @@ GATES: Final = (
     Gate("empty", "says nothing, or only an opener that nothing follows", (_ANY,), is_empty, any_text=True),
     Gate(
         "overlong",
-        "is half as long again as the prompt allows, or longer; of any text, has more than a million characters",
+        "is longer than 1.5 times what the prompt allows, or has more than a million characters",
         (_ANY,),
         is_overlong,
         any_text=True,

@@ -28,7 +28,7 @@ from app.domain.judging import Candidate, GateFacts, JudgeRequest, Probes, Rubri
 from app.domain.tasks import Message
 from app.judges.aggregation import Values, mean
 from app.judges.gate_wordings import Reply, contains_words, to_spoken_form
-from app.judges.gates import find_hints
+from app.judges.gates import find_failed_gates, find_hints
 from app.judges.verdicts import derive_opaque_ids
 from app.toolkit.templates import read_yaml
 
@@ -399,8 +399,6 @@ class MeasuredPair:
     """The results of one pair. `both` holds one per order; None when a judgement failed."""
 
     pair: PerturbedPair
-    clean_gated: bool
-    spoilt_gated: bool
     both: tuple[PairRewards, PairRewards] | None
     again: PairRewards | None = None
 
@@ -415,9 +413,9 @@ class MeasuredPair:
 
     @property
     def side_behind_gates(self) -> int | None:
-        if self.clean_gated or self.spoilt_gated:
-            return int(self.spoilt_gated) - int(self.clean_gated)
-        return self.side
+        gates = self.pair.specimen.gates
+        clean, spoilt = (bool(find_failed_gates(Reply(text), gates)) for text in (self.pair.clean, self.pair.spoilt))
+        return int(spoilt) - int(clean) if clean or spoilt else self.side
 
 
 @dataclass(frozen=True)
@@ -440,12 +438,21 @@ class CheckEvidence:
     """Per degradation step, over both orders: whether the reply with one more fault earned no more."""
     rubric: Rubric
     failures: tuple[str, ...]
+    """The error of each question without a usable answer."""
     questions: int
     calls: int
     cost_usd: float | None
     letters: tuple[LetterReading, ...] = ()
+    late: int = 0
+    """How many of `failures` are answers that did not come within the judge's deadline."""
+    stored: int = 0
+    """How many answers are from an earlier check."""
+    calls_in_time: int | None = None
+    """With how many calls at once answers come within the deadline, where the judge's limit allows more."""
     stopped: str | None = None
-    """Why the check stopped early. Then `pairs` holds only those that were asked in both orders."""
+    """Why no more could be asked. Then `pairs` holds only those that were asked in both orders."""
+    settled: str | None = None
+    """Why the rest was not asked: the outcome was clear. `pairs` as above."""
 
 
 def compute_preference_sign(difference: float) -> int:

@@ -5,13 +5,14 @@ three faults show whether a further fault can pay; copies of one reply show a pr
 has Wilson's interval. A figure passes by its value, in a short check by its interval.
 """
 
-import asyncio
 import math
 import random
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Final
 
 from app.domain.judging import (
@@ -27,8 +28,8 @@ from app.domain.judging import (
 from app.domain.scores import combine
 from app.domain.values import FiniteNumber, Frozen, Proportion, compute_intraclass_correlation
 from app.judges.aggregation import Values, average_values, mean, normalise_ranks
-from app.judges.gate_wordings import Reply
-from app.judges.gates import find_failed_gates, list_confirmed_flags, list_given_hints
+from app.judges.check_pace import PacedAsking
+from app.judges.gates import list_confirmed_flags, list_given_hints
 from app.judges.gold_cases import (
     MUTATIONS,
     CheckEvidence,
@@ -88,8 +89,8 @@ def _build_ladder(specimen: GoldCase, templates: Templates, seed: int) -> _Degra
 
 # Questions and answers.
 
-_MOST_IN_FLIGHT: Final = 32
-"""Most questions in flight; the judge's own limits may be tighter."""
+_MOST_AT_ONCE: Final = 32
+"""Questions in flight; the judge's pace may be slower."""
 _RETEST_EVERY: Final = 3
 _LETTERS_COMPARED: Final = 4
 """Copies of one reply in a question about letters."""
@@ -176,60 +177,169 @@ async def find_unread_end(judge: AnsweringJudge, size: int) -> str | None:
     return unread[0] if unread else None
 
 
+@dataclass(frozen=True)
+class CheckRules:
+    """How a check asks, and when it ends."""
+
+    max_concurrency: int = 64
+    """The judge's limit of calls at once."""
+    deadline_seconds: float | None = None
+    """The judge's, for one answer."""
+    short: bool = False
+    patience_seconds: float | None = None
+    """What is left is not asked where it takes longer and a target is out of reach, and never of a judge that gives no
+    usable answers. None asks everything."""
+
+
+_ASK_ALL: Final = CheckRules()
+
+
 async def measure_judge(
-    judge: Judge, questions: CheckQuestions, asked: Callable[[], None] = lambda: None
+    judge: Judge,
+    questions: CheckQuestions,
+    rules: CheckRules = _ASK_ALL,
+    stored: Mapping[int, Judgement] = MappingProxyType({}),
+    follow: Callable[[PacedAsking], None] = lambda _: None,
 ) -> CheckEvidence:
-    """Asks every question, until a budget is exhausted. `asked` is called after each question. Failed questions are
-    counted as failures."""
-    gate = asyncio.Semaphore(_MOST_IN_FLIGHT)
-    stopped: list[str] = []
+    """Asks every question without a `stored` answer, until nothing more can be asked or the outcome is clear. `follow`
+    is called when answers have come."""
+    readings = _CheckReadings(judge, questions, rules, stored)
 
-    async def ask_judge(request: JudgeRequest) -> Judgement | None:
-        async with gate:
-            judgement = None if stopped else await judge.judge(request)
-        if judgement is not None and judgement.failure == "budget":
-            stopped.append(judgement.error or "a budget is exhausted")
-        asked()
-        return judgement
+    def is_enough() -> bool:
+        follow(readings.asking)
+        return readings.settle()
 
-    requests = tuple(questions.iterate_requests())
-    answered = await asyncio.gather(*map(ask_judge, requests))
-    unasked = [made is None or made.failure == "budget" for made in answered]
-    judgements = [made for made in answered if made is not None]
-    answers = iter(zip(requests, answered, strict=True))
-    measured: list[tuple[tuple[PairRewards, PairRewards] | None, PairRewards | None]] = []
-    for pair in questions.pairs:
-        votes = [_compute_pair_rewards(pair, *next(answers)) for _ in range(2 * questions.votes)]
-        measured.append((_average_orders(votes[::2], votes[1::2]), None))
-    each = 2 * questions.votes
-    whole = [not any(unasked[index * each : (index + 1) * each]) for index in range(len(questions.pairs))]
-    for index in questions.retested:
-        measured[index] = (measured[index][0], _compute_pair_rewards(questions.pairs[index], *next(answers)))
-    firsts = [first for _ in questions.twice if (first := _compute_first_preference(*next(answers))) is not None]
-    steps = [step for ladder in questions.ladders for step in _check_steps(ladder, next(answers), next(answers))]
-    letters = [letter for _ in questions.twice for letter in _read_letters(*next(answers))]
-    costs = [made.cost_usd for made in judgements if made.cost_usd is not None]
-    return CheckEvidence(
-        pairs=tuple(
-            MeasuredPair(
-                pair=pair,
-                clean_gated=bool(find_failed_gates(Reply(pair.clean), pair.specimen.gates)),
-                spoilt_gated=bool(find_failed_gates(Reply(pair.spoilt), pair.specimen.gates)),
-                both=both,
-                again=again,
-            )
-            for pair, (both, again), complete in zip(questions.pairs, measured, whole, strict=True)
-            if complete
-        ),
-        firsts=tuple(firsts),
-        steps=tuple(steps),
-        rubric=questions.rubric,
-        failures=tuple(made.error for made in judgements if made.error is not None and made.failure != "budget"),
-        questions=len(requests) - sum(unasked),
-        calls=sum(made.calls for made in judgements),
-        cost_usd=math.fsum(costs) if costs else None,
-        letters=tuple(letters),
-        stopped=stopped[0] if stopped else None,
+    await readings.asking.ask_all(is_enough)
+    return readings.build_evidence()
+
+
+class _CheckReadings:
+    """The answers of a check so far, and what they show."""
+
+    def __init__(
+        self, judge: Judge, questions: CheckQuestions, rules: CheckRules, stored: Mapping[int, Judgement]
+    ) -> None:
+        self._questions = questions
+        self._rules = rules
+        self._requests = tuple(questions.iterate_requests())
+        self._stored = len(stored)
+        self._settled: str | None = None
+        self.asking = PacedAsking(judge, self._requests, min(rules.max_concurrency, _MOST_AT_ONCE), stored)
+
+    def settle(self) -> bool:
+        """Whether the outcome is clear."""
+        self._settled = self._explain_outcome()
+        return self._settled is not None
+
+    def _explain_outcome(self) -> str | None:
+        patience, asked = self._rules.patience_seconds, self.asking.done
+        if patience is None or not self.asking.left:
+            return None
+        failed = sum(answer is not None and answer.error is not None for answer in self.asking.answers)
+        if answers_too_seldom(failed, asked):
+            return f"{failed} of {asked} questions got no usable answer"
+        if self.asking.estimate_seconds_left() <= patience:
+            return None
+        lost = self.find_lost_target()
+        return None if lost is None else f"{lost.name} can no longer reach {lost.target}"
+
+    def find_lost_target(self) -> "Figure | None":
+        """A share that misses its target whatever is answered to the questions that are left."""
+        at_best = _complete_at_best(self.build_evidence(), self._questions)
+        figures = _compute_figures(at_best, short=self._rules.short)
+        return next((figure for figure in figures if figure.passed is False and figure.low is not None), None)
+
+    def build_evidence(self) -> CheckEvidence:
+        asking, questions = self.asking, self._questions
+        answers = iter(zip(self._requests, asking.answers, strict=True))
+        pairs = self._read_pairs(answers)
+        firsts = [first for _ in questions.twice if (first := _compute_first_preference(*next(answers))) is not None]
+        steps = [step for ladder in questions.ladders for step in _check_steps(ladder, next(answers), next(answers))]
+        letters = [letter for _ in questions.twice for letter in _read_letters(*next(answers))]
+        given = [answer for answer in asking.answers if answer is not None]
+        paid = (*given, *asking.uncounted)
+        costs = [answer.cost_usd for answer in paid if answer.cost_usd is not None]
+        rules, deadline = self._rules, self._rules.deadline_seconds
+        in_time = None if deadline is None else asking.count_in_time(deadline)
+        return CheckEvidence(
+            pairs=tuple(pairs),
+            firsts=tuple(firsts),
+            steps=tuple(steps),
+            rubric=questions.rubric,
+            failures=tuple(answer.error for answer in given if answer.error is not None),
+            questions=len(given),
+            calls=sum(answer.calls for answer in paid),
+            cost_usd=math.fsum(costs) if costs else None,
+            letters=tuple(letters),
+            late=sum(_is_late(answer, deadline) for answer in given),
+            stored=self._stored,
+            calls_in_time=None if in_time is None or in_time >= rules.max_concurrency else in_time,
+            stopped=asking.stopped,
+            settled=self._settled,
+        )
+
+    def _read_pairs(self, answers: Iterator[tuple[JudgeRequest, Judgement | None]]) -> list[MeasuredPair]:
+        """Those that were asked in both orders, as often as there are votes."""
+        found: dict[int, tuple[PairRewards, PairRewards] | None] = {}
+        for index, pair in enumerate(self._questions.pairs):
+            asked = [next(answers) for _ in range(2 * self._questions.votes)]
+            if all(answer is not None for _, answer in asked):
+                votes = [_compute_pair_rewards(pair, *one) for one in asked]
+                found[index] = _average_orders(votes[::2], votes[1::2])
+        again = {
+            index: _compute_pair_rewards(self._questions.pairs[index], *next(answers))
+            for index in self._questions.retested
+        }
+        return [MeasuredPair(self._questions.pairs[index], both, again.get(index)) for index, both in found.items()]
+
+
+def describe_stored_check(judge: Judge, questions: CheckQuestions, stored: Mapping[int, Judgement]) -> str:
+    """How far these questions have been answered, and whether the judge passes. Failed answers are never stored, so a
+    few may be missing from a whole check."""
+    if not stored:
+        return "not checked"
+    readings = _CheckReadings(judge, questions, _ASK_ALL, stored)
+    if readings.find_lost_target() is not None:
+        return "failed"
+    passed = build_report(judge.name, judge.model, readings.build_evidence()).passed
+    if passed and len(stored) >= _ANSWERED_AT_LEAST * questions.count:
+        return "passed"
+    return f"{len(stored)} of {questions.count} answers" if len(stored) < questions.count else "failed"
+
+
+def _is_late(answer: Judgement, deadline_seconds: float | None) -> bool:
+    return (
+        answer.failure == "unavailable" and deadline_seconds is not None and answer.latency_seconds >= deadline_seconds
+    )
+
+
+# Whether the outcome of a check is clear before everything was asked.
+
+_CHANCE: Final = 0.001
+"""A judge that answers just often enough is called useless this seldom. It is small, since it is looked at often."""
+
+
+def answers_too_seldom(failed: int, asked: int) -> bool:
+    """Whether a judge that answers as often as its target would hardly ever fail so often."""
+    share = 1 - _ANSWERED_AT_LEAST
+    more = (
+        math.comb(asked, count) * share**count * (1 - share) ** (asked - count) for count in range(failed, asked + 1)
+    )
+    return failed > 0 and math.fsum(more) < _CHANCE
+
+
+def _complete_at_best(evidence: CheckEvidence, questions: CheckQuestions) -> CheckEvidence:
+    """As if everything that was not asked were answered, and rightly. What equal replies get has no right answer."""
+    measured = {id(each.pair) for each in evidence.pairs}
+    right = PairRewards(1.0, 0.0, 1.0, 0.0, {}, {})
+    rest = [MeasuredPair(pair, (right, right)) for pair in questions.pairs if id(pair) not in measured]
+    steps = STEPS * len(questions.ladders) - len(evidence.steps)
+    return replace(
+        evidence,
+        pairs=(*evidence.pairs, *rest),
+        firsts=(),
+        steps=(*evidence.steps, *[True] * steps),
+        questions=questions.count,
     )
 
 
@@ -396,13 +506,20 @@ class CheckReport(Frozen):
     """In the order of the rubric. None has a target: few faults touch every criterion."""
     letters: tuple[LetterFigure, ...] = ()
     failures: tuple[str, ...]
-    """The judge's errors, each kind once."""
+    """Why questions got no usable answer, and how many: the most frequent reason first."""
+    stored: int = 0
+    """How many of `questions` were answered in an earlier check."""
+    calls_in_time: int | None = None
+    """With how many calls at once answers come within the deadline; null unless `max_concurrency` allows more."""
     stopped: str | None = None
-    """Why the check stopped early. Earlier answers are measured nevertheless."""
+    """Why no more could be asked. Earlier answers are measured nevertheless."""
+    settled: str | None = None
+    """Why the rest was not asked: the judge cannot pass any more."""
 
     @property
     def passed(self) -> bool:
-        return self.stopped is None and all(figure.passed is not False for figure in self.figures)
+        ended = self.stopped is not None or self.settled is not None
+        return not ended and all(figure.passed is not False for figure in self.figures)
 
 
 # Figures, and the targets that they meet or miss.
@@ -418,14 +535,19 @@ _MONOTONE_AT_LEAST: Final = 0.90
 _TIES_AT_MOST: Final = 0.20
 _ANSWERED_AT_LEAST: Final = 0.95
 
+_MOST_REASONS: Final = 10
+"""Reasons of failures in a report."""
 _REPORTED_SEPARATELY: Final = ("padding", "injection")
 """Mutations that have their own figure."""
 _GRADES: Final = {mutation.name: mutation.grade for mutation in MUTATIONS}
 
 
-def build_report(judge: str, model: str, evidence: CheckEvidence, *, short: bool = False) -> CheckReport:
+def build_report(judge: str, model: str, evidence: CheckEvidence, rules: CheckRules = _ASK_ALL) -> CheckReport:
+    figures = _compute_figures(evidence, short=rules.short)
+    if evidence.settled is not None:
+        figures = tuple(figure if figure.trials else _leave_open(figure) for figure in figures)
     return CheckReport(
-        short=short,
+        short=rules.short,
         judge=judge,
         model=model,
         rubric=RubricLabel.from_rubric(evidence.rubric),
@@ -434,13 +556,27 @@ def build_report(judge: str, model: str, evidence: CheckEvidence, *, short: bool
         questions=evidence.questions,
         calls=evidence.calls,
         cost_usd=evidence.cost_usd,
-        figures=_compute_figures(evidence, short=short),
+        figures=figures,
         mutations=_compute_mutation_figures(evidence.pairs),
         letters=_compute_letter_figures(evidence.letters),
         criteria=_compute_criterion_figures(evidence),
-        failures=tuple(dict.fromkeys(evidence.failures))[:10],
+        failures=tuple(_describe_failures(evidence, rules.deadline_seconds)),
+        stored=evidence.stored,
+        calls_in_time=evidence.calls_in_time,
         stopped=evidence.stopped,
+        settled=evidence.settled,
     )
+
+
+def _describe_failures(evidence: CheckEvidence, deadline_seconds: float | None) -> Iterator[str]:
+    """Each question was asked alone, so that no other one is to blame."""
+    if evidence.late:
+        yield (
+            f"{evidence.late} of {evidence.questions} questions hit deadline_seconds {deadline_seconds:g}, each asked "
+            "alone: raise deadline_seconds, or take a faster model"
+        )
+    for error, count in Counter(evidence.failures).most_common(_MOST_REASONS):
+        yield f"{count} of {evidence.questions} questions: {error}"
 
 
 def _compute_figures(evidence: CheckEvidence, *, short: bool = False) -> tuple[Figure, ...]:
@@ -452,12 +588,16 @@ def _compute_figures(evidence: CheckEvidence, *, short: bool = False) -> tuple[F
 def _judge_by_interval(figure: Figure) -> Figure:
     """Whether the target is within the interval. What has none keeps its verdict, or none without measurements."""
     if not figure.trials or figure.value is None:
-        return figure.model_copy(update={"passed": None})
+        return _leave_open(figure)
     if figure.passed or figure.low is None or figure.high is None:
         return figure
     target = float(figure.target.rpartition(" ")[2])
     reached = figure.high >= target if figure.target.startswith(">=") else figure.low <= target
     return figure.model_copy(update={"passed": reached})
+
+
+def _leave_open(figure: Figure) -> Figure:
+    return figure.model_copy(update={"passed": None})
 
 
 def _compute_strict_figures(evidence: CheckEvidence) -> tuple[Figure, ...]:

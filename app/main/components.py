@@ -537,6 +537,11 @@ class ServedCharacters:
         arena = self._find_arena()
         return () if arena is None else arena.sheets
 
+    def list_homes(self) -> dict[str, tuple[str, ...]]:
+        """Worlds in which each character is at home, the nearest first."""
+        arena = self._find_arena()
+        return {} if arena is None else {sheet.id: arena.list_worlds(sheet) for sheet in arena.sheets}
+
     def list_scenes(self, character: str) -> tuple[Scene, ...]:
         """Those of both splits in which it is asked, as its tasks come without params."""
         arena = self._find_arena()

@@ -56,6 +56,14 @@ class AnsweringJudge(Protocol):
 
 
 @runtime_checkable
+class RecallingJudge(Protocol):
+    """A judge that keeps its answers."""
+
+    async def recall(self, request: JudgeRequest) -> Judgement | None:
+        """An earlier answer to this very question."""
+
+
+@runtime_checkable
 class RepeatingJudge(Protocol):
     """A judge that may answer the same request in the same way every time."""
 

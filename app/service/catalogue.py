@@ -206,10 +206,11 @@ class Catalogue:
             self._former[name].append(former)
             return former
 
-    def require_known(self, name: str) -> None:
-        """NotFound for an unknown name."""
+    def require_known(self, name: str, field: str | None = None) -> None:
+        """NotFound for an unknown name, which stands in `field` of a request."""
         if name not in self.classes:
-            raise NotFound(f"there is no environment {name!r}{suggest(name, self.classes)}; GET /envs lists them")
+            near = suggest(name, self.classes)
+            raise NotFound(f"there is no environment {name!r}{near}; GET /envs lists them", field=field)
 
     def get_environment_or_current(self, name: str, data_digest: str | None = None) -> ServedEnvironment:
         """The current version, or the one with `data_digest` if it is still kept. NotFound for an unknown name;

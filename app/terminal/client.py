@@ -7,6 +7,7 @@ not.
 import asyncio
 import contextlib
 import random
+import re
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from app.domain.errors import (
     Unavailable,
     UserError,
 )
-from app.domain.faults import describe_faults, explain_connection
+from app.domain.faults import describe_faults, explain_connection, quote
 from app.domain.parts import GroupPart
 from app.domain.runs import Purpose, Run
 from app.domain.tasks import Completion, Message, Turn
@@ -172,13 +173,13 @@ class GatewayClient:
         reply = await self._ask("POST", "/score", body, None)
         if reply.status_code in range(400, 500) and (refused := _read_refused_groups(reply.content)):
             return refused
-        return ScoreResponse.model_validate_json(self._take(reply, "/score")).groups
+        return ScoreResponse.model_validate_json(self._take(reply)).groups
 
     async def send_request(
         self, method: str, path: str, body: Mapping[str, JsonValue] | None = None, content: bytes | None = None
     ) -> bytes:
         """The body of the reply."""
-        return self._take(await self._ask(method, path, body, content), path)
+        return self._take(await self._ask(method, path, body, content))
 
     async def _ask(
         self, method: str, path: str, body: Mapping[str, JsonValue] | None, content: bytes | None
@@ -186,18 +187,16 @@ class GatewayClient:
         try:
             return await self.client.request(method, path, json=body, content=content)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unavailable(
-                f"cannot reach the gateway at {self.address} (set --url): {explain_connection(error)}"
-            ) from error
+            raise Unavailable(describe_silence(self.address, error)) from error
 
     @property
     def address(self) -> str:
         return str(self.client.base_url).rstrip("/")
 
-    def _take(self, reply: httpx.Response, path: str) -> bytes:
+    def _take(self, reply: httpx.Response) -> bytes:
         if reply.is_success:
             return reply.content
-        words = f"{self.address}{path} returned {reply.status_code}: {describe_refusal(reply)}"
+        words = describe_refusal(reply)
         if reply.status_code >= 500 or reply.status_code in {408, 429}:
             raise Unavailable(words)
         raise _KINDS.get(reply.status_code, InvalidRequest)(words)
@@ -223,13 +222,24 @@ def _encode_group(group: AnsweredTask) -> JsonValue:
     return {"task_id": group.task_id, "lease_id": group.lease_id, "completions": completions, **part}
 
 
+_PART_OF_REQUEST: Final = re.compile(r"^`(?:body|path|query)\.")
+"""Before a field, which whoever wrote a command did not put there."""
+
+
 def describe_refusal(reply: httpx.Response) -> str:
-    """The gateway's reason for refusing a request."""
+    """The gateway's reason for refusing a request, with the field first. Of what may be no gateway: who answered."""
     try:
         problem = Problem.model_validate_json(reply.content)
     except ValidationError:
-        return " ".join(reply.text.split())[:300]
-    return "; ".join(f"`{one.field}`: {one.message}" for one in problem.errors) or problem.detail
+        text = " ".join(reply.text.split())[:300]
+        return f"{describe_url(str(reply.url))} answered {reply.status_code}{text and f': {text}'}"
+    is_said = not problem.errors or (len(problem.errors) == 1 and problem.detail.startswith("`"))
+    said = [problem.detail] if is_said else [f"`{one.field}`: {one.message}" for one in problem.errors]
+    return "; ".join(_PART_OF_REQUEST.sub("`", one) for one in said)
+
+
+def describe_silence(address: str, error: httpx.HTTPError | httpx.InvalidURL) -> str:
+    return f"cannot reach the gateway at {address} (set --url): {explain_connection(error)}"
 
 
 # Where the gateway is, and the keys that are sent.
@@ -262,9 +272,20 @@ def describe_url(url: str) -> str:
         parsed = httpx.URL(url)
     except httpx.InvalidURL:
         return ""
-    if parsed.scheme not in {"http", "https"} or not parsed.host:
+    has_port = parsed.port is None or 0 < parsed.port < 2**16
+    if parsed.scheme not in {"http", "https"} or not parsed.host or not has_port:
         return ""
     return str(parsed.copy_with(username=None, password=None, query=None, fragment=None)).rstrip("/")
+
+
+def check_url(value: str | None) -> str | None:
+    """Of an option: the value, unless it is no web address."""
+    if not value or describe_url(value):
+        return value
+    given = "" if "@" in value else f"{quote(value)} was given; "  # before an @ may be a password
+    has_host = given and "://" not in value and describe_url(f"http://{value}")
+    example = f"did you mean 'http://{value}'?" if has_host else "such as http://127.0.0.1:8000"
+    raise typer.BadParameter(f"{given}wanted is a web address{'; ' if has_host else ', '}{example}")
 
 
 def read_policy_key(variable: str | None) -> SecretStr | None:
@@ -349,7 +370,7 @@ def stop_on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 ResultT = TypeVar("ResultT")
 
-Url = Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")]
+Url = Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings", callback=check_url)]
 ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")]
 SECONDS: Final = 60.0
 """Timeout of a question."""
@@ -378,8 +399,6 @@ def ask_gateway(url: str, api_key: str, question: Callable[[GatewayClient], Awai
         return asyncio.run(ask())
     except GatewayError as error:
         stop(describe_error(error))
-    except httpx.HTTPError as error:
-        stop(f"the gateway could not be reached: {explain_connection(error)}")
     except UserError as error:
         stop(str(error))
     except ValidationError as error:

@@ -421,6 +421,10 @@ class NumberAnswer:
 
 
 _NOTHING = NumberAnswer(None, None, ("no_answer",))
+_LAST_NUMBER = re.compile(r"(-?[0-9][0-9,]*+(?:\.[0-9]++)?)[^0-9\n]{0,40}$")
+"""A number at the end of a reply, with a few words behind it, that nothing commits to."""
+_LAST_CHARACTERS = 200
+"""Of a reply, in which it is looked for."""
 
 
 def read_number(reply: str) -> NumberAnswer:
@@ -441,13 +445,18 @@ def grade_number(reply: str, gold: Fraction, margin: Fraction = _EXACT) -> Score
     reading = read_number(reply)
     value = reading.value
     correct = value is not None and (value == gold or (margin > 0 and abs(value - gold) <= margin))
-    score = Score.exact(correct, rationale=_explain_answer(reading, correct))
+    score = Score.exact(correct, rationale=_explain_answer(reading, correct, reply))
     return score if not reading.flags else score.model_copy(update={"flags": reading.flags})
 
 
-def _explain_answer(reading: NumberAnswer, correct: bool) -> str:
+def _explain_answer(reading: NumberAnswer, correct: bool, reply: str) -> str:
+    if "unfinished_thinking" in reading.flags:
+        return "the thinking never ended"
     if reading.place is None:
-        return "the thinking never ended" if "unfinished_thinking" in reading.flags else "no answer was committed"
+        last = _LAST_NUMBER.search(reply[-_LAST_CHARACTERS:].rstrip())
+        if last is None:
+            return "no answer was committed"
+        return f"ends with {last[1]}, but not in the form asked for: `#### {last[1]}`"
     if reading.value is None:
         return (
             "the boxes differ"

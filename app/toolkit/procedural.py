@@ -11,7 +11,7 @@ becomes a task (`build_row_task`).
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, get_args, get_origin
+from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar, cast, get_args, get_origin
 
 from pydantic import BaseModel, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
@@ -25,13 +25,19 @@ from app.toolkit.seeded import SeededRandom, draw_apart
 from app.toolkit.templates import Phrasings
 from app.toolkit.thoughts import map_completions
 
-Level = Literal["easy", "medium", "hard"]
+Level = Literal["first", "easy", "medium", "hard"]
 LEVELS: tuple[Level, ...] = get_args(Level)
+MIXED: tuple[Level, ...] = ("easy", "medium", "hard")
+_SHOWN: Final = 2
+"""Solved tasks before a task of level `first`."""
+_DRAWN: Final = 64
+"""Draws for a solved task of the same kind."""
 
 
 class LevelParams(Frozen):
     level: Level | Literal["mixed"] = "mixed"
-    """Difficulty of tasks. `mixed`: a third of each level; the metadata name the level for statistics and
+    """Difficulty of tasks. `first`: tiny tasks after two solved ones, for models that solve no easy task. `mixed`: a
+    third each of `easy`, `medium` and `hard`. The metadata name the level for statistics and
     `select.target_pass_rate`."""
 
 
@@ -77,6 +83,10 @@ class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
         """Public metadata besides the level."""
         return {}
 
+    def kind(self, made: MadeT) -> object:
+        """What the solved tasks before one of level `first` have in common with it, if possible."""
+        return self.metadata(made)
+
     def turns(self, made: MadeT) -> int:
         """Maximum turns of an episode."""
         return 1
@@ -102,8 +112,16 @@ class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
         level = self.level(split, index, chosen)
         seed = f"{self.name} {chosen.model_dump_json(exclude={'dataset'})} {index}"
         made = self.draw_content(seed, split, level, chosen)
-        values = {"number": 2 * index + (split == "test"), **self.slots(made)}
-        prompt = self.wording(made).say(SeededRandom(f"{seed} {split}"), **values)
+        task = self._word(made, level, 2 * index + (split == "test"), f"{seed} {split}")
+        if level != "first":
+            return task
+        shown = self._draw_shown(made, f"{seed} {split}", chosen)
+        solved = [self._word(one, level, number, f"{seed} {split}") for number, one in enumerate(shown, start=1)]
+        before = tuple(message for one in solved for message in (*one.messages, self._write_solution(one)))
+        return task.model_copy(update={"messages": (*before, *task.messages)})
+
+    def _word(self, made: MadeT, level: Level, number: int, seed: str) -> Task:
+        prompt = self.wording(made).say(SeededRandom(seed), **{"number": number, **self.slots(made)})
         return Task(
             messages=(Message(role="user", content=prompt),),
             max_turns=self.turns(made),
@@ -111,12 +129,29 @@ class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
             reference=made.model_dump(mode="json"),
         )
 
+    def _draw_shown(self, made: MadeT, seed: str, params: ParamsT) -> Sequence[MadeT]:
+        """Different training tasks of level `first`, none of them `made`; of its kind, if a few draws have so many. A
+        small model takes the form of an answer from examples, and seldom from a rule."""
+        alike, others = dict[str, MadeT](), dict[str, MadeT]()
+        for number in range(_DRAWN):
+            one = self.draw_content(f"{seed} shown {number}", "train", "first", params)
+            if self.key(one) != self.key(made):
+                (alike if self.kind(one) == self.kind(made) else others).setdefault(self.key(one), one)
+            if len(alike) == _SHOWN:
+                break
+        return [*alike.values(), *others.values()][:_SHOWN]
+
+    def _write_solution(self, task: Task) -> Message:
+        gold = self.gold(task)
+        assert gold is not None  # noqa: S101 - a task of ours has one
+        return Message(role="assistant", content=gold.answer)
+
     def draw_content(self, seed: str, split: Split, level: Level, params: ParamsT) -> MadeT:
         """Pure. Override it to defer work until the task's split is known."""
         return draw_apart(seed, split == "test", lambda draws: self.make(draws, level, params), self.key)
 
     def level(self, split: Split, index: int, params: LevelParams) -> Level:
-        return SeededRandom(f"{self.name} {split} {index}").one(LEVELS) if params.level == "mixed" else params.level
+        return SeededRandom(f"{self.name} {split} {index}").one(MIXED) if params.level == "mixed" else params.level
 
     def label(self, split: Split, index: int, params: BaseModel) -> str | None:
         if self.stats_label == "level":

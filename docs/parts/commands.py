@@ -8,11 +8,10 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from app.cli.main import DeferredCommand, cli
+from app.cli.main import KINDS, DeferredCommand, cli
 from docs.markdown import code, table
 
 PROGRAM = "atropos-envs"
-_KINDS = {"str": "text", "int": "whole number", "float": "number", "int range": "whole number", "float range": "number"}
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,10 @@ def _name_kind(parameter: Any, context: typer.Context) -> str:
     choices = parameter.type_descriptor.choices
     told = ", ".join(code(str(getattr(one, "value", one))) for one in choices) if choices else ""
     if not told:
-        shown = (parameter.display_type(context) or "").strip("<>").removeprefix("list[").removesuffix("]")
-        told = _KINDS.get(shown, shown)
+        is_named = parameter.param_type_name == "option"
+        shown = (parameter.metavar if is_named else parameter.display_type(context)) or ""
+        shown = shown.removeprefix("<").removesuffix(">").removeprefix("list[").removesuffix("]")
+        told = KINDS.get(shown, shown)
     return f"{told}, repeatable" if getattr(parameter, "multiple", False) else told
 
 

@@ -5,15 +5,16 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.tasks import Message, Task, ToolSpec
-from app.domain.values import canonical_json
+from app.domain.values import Frozen, canonical_json
 from app.http.api.environment_routes import SPLITS, describe_environment
 from app.main.components import discover
 from app.ports.environment import Environment
 from app.toolkit.procedural import LEVELS, LevelParams
+from app.toolkit.templates import read_packaged_data
 from docs.markdown import code, fenced, table
 from docs.parts.schemas import Fields
 
@@ -56,6 +57,27 @@ def overview() -> str:
         for name, environment in environments().items()
     ]
     return table(("environment", "what is asked", "turns", "scored by", "levels", "paid without doing it"), rows)
+
+
+class _Measured(Frozen):
+    first: tuple[int, int]
+    easy: tuple[int, int] | None = None
+    note: str = ""
+
+
+def first_rung() -> str:
+    """Measured by hand, with the command that stands above the table."""
+    read = read_packaged_data(Path(__file__).with_name("first_rung.yaml"), TypeAdapter(dict[str, _Measured]))
+    rows = [
+        (f"[{name}](#{name})", _share_of(one.first), "" if one.easy is None else _share_of(one.easy), one.note)
+        for name, one in sorted(read.items())
+    ]
+    return table(("environment", "`first`", "`easy`", "what a task of `first` is"), rows)
+
+
+def _share_of(pair: tuple[int, int]) -> str:
+    right, tried = pair
+    return f"{right / tried:.0%} of {tried}"
 
 
 def _count_turns(environment: Environment) -> str:

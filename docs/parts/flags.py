@@ -46,6 +46,7 @@ SCORE_FLAGS: Mapping[str, str] = {
     "conflicting_boxes": "The reply boxes different numbers.",
     "conflicting_answers": "The reply commits to two different answers.",
     "malformed_call": "A tool call of the reply cannot be read, so none of its calls counts.",
+    "no_call": "The reply called no tool, although the task needs one.",
     "malformed_text": "The reply holds U+FFFD, which stands for what is no text: a lone surrogate in the request, or "
     "bytes that the trainer's tokenizer could not decode. It is scored as it reads.",
     "unfinished_thinking": "The reply ends inside its thinking.",

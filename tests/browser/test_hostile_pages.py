@@ -41,6 +41,7 @@ from tests.support.outline import Outline
 from tests.support.playground import READ_SECONDS, await_ready
 from tests.support.sample_texts import HOSTILE_LINES, HOSTILE_WORDS, INVISIBLE, SIGNS
 from tests.support.shown_prompts import read_prompt
+from tests.support.tables import read_table
 from tests.support.talking import write_stream
 
 Json = dict[str, Any]
@@ -49,7 +50,7 @@ QUAY: Final = "quay"
 RUN: Final = "wicked"
 MAX_WIDTH: Final = 2**20
 """Lines are not folded: hostile ones would be elsewhere."""
-TOLD: Final = yaml.load(Path(__file__).with_name("hostile_pages.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+TOLD: Final = read_table(__file__, "hostile_pages.yaml", dict[str, Any])
 _VISIBLE: Final = str.maketrans(dict.fromkeys(INVISIBLE))
 
 
@@ -219,6 +220,9 @@ class FilledStore:
         self.send("POST", f"/worlds/{QUAY}/events", {"events": [fill_in(TOLD["event"], write)]})
         self.send("PUT", f"/worlds/{QUAY}/lorebooks/coast", fill_in(TOLD["book"], write))
         self.send("PUT", f"/worlds/{QUAY}-2", {"parent": QUAY, "at": "1312-04-04T00:00:00Z"})
+        draft = {"name": write.line("draft-name"), "who": "Keeps the lamp.", "language": "en", "rating": "teen"}
+        told = self.client.post("/view/author", data={**draft, "do": "save"}, follow_redirects=False)
+        assert told.status_code == 303, told.text
 
     def _say(self, step: int) -> list[Json]:
         write = self.write
@@ -327,6 +331,7 @@ NOT_SHOWN: Final = {
     "GET /view/characters/{character}/portrait": "a picture",
     "GET /view/stats": "it leads to another page",
     "POST /sign-out": "so does this",
+    "POST /view/author/archive": "a ZIP: tests/features/authoring sends one with hostile names",
 }
 UNSEEN: Final = {"atropos-wandb_group", "atropos-wandb_project", "policy-says"}
 """What no page shows."""

@@ -92,10 +92,10 @@ async def test_sheets_and_scenes_that_come_together_are_checked_together() -> No
     texts = {"mara.yaml": SHEET, "scenes/mara.yaml": scenes}
     before = {"scenes/mara.yaml": scenes.replace("kind: voice", "kind: small_talk")}
     found = await check_texts(InProcessWorkers(), texts, before, SheetCheckContext())
-    (message,) = [one.message for one in found if "scenes" in one.message and one.field == "meta.id"]
+    (message,) = [one.message for one in found if "scene" in one.message and one.field == "meta.id"]
     assert message == (
-        "its own scenes do not probe knowledge_boundary, withheld_event, secret_fishing, provocation, relationship, "
-        "recent_event, false_premise"
+        "no scene written for: knowledge_boundary, withheld_event, secret_fishing, provocation, relationship, "
+        "recent_event, false_premise (optional)"
     )
 
 

@@ -106,7 +106,7 @@ def test_what_is_doubtful_is_a_warning(tmp_path: Path) -> None:
     )
     warned = found(tmp_path, text, [scenes])
     assert sorted((field, level, message.partition(":")[0][:40]) for _, field, level, message in warned) == [
-        ("meta.id", "warning", "its own scenes do not probe knowledge_bo"),
+        ("meta.id", "warning", "no scene written for"),
         ("secrets.0.leak_terms.0", "warning", "'ox' is too common"),
         ("secrets.0.leak_terms.1", "warning", "'trams' is too common"),
         ("secrets.0.leak_terms.2", "warning", "'if ye' is too common"),
@@ -148,7 +148,7 @@ def test_the_command_tells_programs_the_same(tmp_path: Path) -> None:
     report: dict[str, JsonValue] = json.loads(ran.output)
     shown = RUN.invoke(cli, ["sheets", "check", str(tmp_path)])
     assert (ran.exit_code, shown.exit_code, report["sheets"], report["errors"]) == (1, 1, 0, 1)
-    assert f"{line('stance: good')}: error core.stance" in shown.output
+    assert f"error, line {line('stance: good')}: core.stance: " in shown.output
     nothing = tmp_path / "empty"
     nothing.mkdir()
     assert RUN.invoke(cli, ["sheets", "check", str(nothing)]).exit_code == 2

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.characters.sheet_checks import SheetCheckContext, build_source, check_sources
+from app.characters.schema import LANGUAGES, suggest_language
+from app.characters.sheet_checks import ScenesOutline, SheetCheckContext, build_source, check_sources
 from app.characters.sheet_forms import (
     QUESTIONS,
     RATINGS,
     ExampleLine,
+    FormFault,
     SheetForm,
     find_form_faults,
     name_character,
@@ -20,6 +22,8 @@ from app.characters.sheet_forms import (
     write_sheet,
 )
 from app.domain.errors import InvalidRequest, TooLarge
+from app.judges.gate_checks import SCRIPTS
+from app.judges.gates import WORD_GATE_LANGUAGES
 from app.toolkit.templates import find_packaged_folder
 
 LISTS = ("wants", "knows", "must_not_know", "limits")
@@ -63,6 +67,8 @@ def test_faults_name_their_fields() -> None:
     )
     fields = ["name", "who", "lines.0.player", "lines.1.reply", "wants", "limits", "language", "rating"]
     assert [one.field for one in find_form_faults(form)] == fields
+    labels = ["Name", "Who", "Three example lines", "Three example lines", "Wants", "Limits", "Language", "Rating"]
+    assert [one.label for one in find_form_faults(form)] == labels
     with pytest.raises(InvalidRequest, match="name is missing"):
         write_sheet(form, "mara")
     spelled = SheetForm(name="Mara", who="x", **dict.fromkeys(LISTS, ("\x01" * 4000 + "\n") * 5))
@@ -93,3 +99,53 @@ def test_fields_of_a_sheet_are_called_as_in_the_form() -> None:
 def test_a_sheet_that_says_more_than_a_form_holds_is_no_form() -> None:
     text = (find_packaged_folder("character_sheets") / "hob_tarrant.yaml").read_text(encoding="utf-8")
     assert read_sheet_form(text, "hob_tarrant") == {"result": None}
+
+
+@pytest.mark.parametrize(
+    ("who", "added", "is_form"),
+    [
+        ("The 'lamp' # at the quay", "", True),
+        ("The lamp", "# She likes it.\n", False),
+        ("The lamp", "  goals:  # one\n  - 'a # b'\n", False),
+        ("The lamp", "  goals:\n  - |-  # long\n    # 1 goal\n", False),
+        ("The lamp", "  goals:\n  - |-\n    # 1 goal\n", True),
+    ],
+)
+def test_a_comment_is_more_than_a_form_holds(who: str, added: str, is_form: bool) -> None:
+    written = write_sheet(SheetForm(name="Mara", who=who), "mara")
+    read: Any = read_sheet_form(written.replace("voice:\n", f"{added}voice:\n"), "mara")
+    assert (read["result"] is not None) == is_form
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("deutsch", "; German is `de`"),
+        ("Deutsch ", "; German is `de`"),
+        ("Germn", "; German is `de`"),
+        ("pt_BR", "; Portuguese is `pt`"),
+        ("jp", "; Japanese is `ja`"),
+        ("klingonx", ""),
+        ("kl", ""),
+        ("", ""),
+        ("-xy", ""),
+        ("e" * 10**6, ""),
+    ],
+)
+def test_what_is_typed_for_a_language_leads_to_its_code(word: str, said: str) -> None:
+    faults = find_form_faults(SheetForm(name="Mara", who="x", language=word))
+    wanted = f"wanted is a language of two letters, such as `en`{said}"
+    assert (suggest_language(word), faults) == (said, () if len(word) == 2 else (FormFault("language", wanted),))
+
+
+def test_an_unknown_language_is_a_warning_at_its_field() -> None:
+    text = write_sheet(SheetForm(name="Mara", who="x", language="jp"), "mara")
+    generic = SheetCheckContext(scene_sets=(ScenesOutline(character=None, language="en", kinds=()),))
+    found = check_sources([build_source(Path("mara.yaml"), text)], generic).findings
+    assert [(one.level, one.message) for one in found if one.field == "voice.language"] == [
+        ("warning", "'jp' is no language that gates and judges know; Japanese is `ja`")
+    ]
+
+
+def test_all_languages_that_gates_know_have_names() -> None:
+    assert set(SCRIPTS) | set(WORD_GATE_LANGUAGES) <= set(LANGUAGES)

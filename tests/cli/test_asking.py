@@ -1,6 +1,5 @@
 """What the commands make of a gateway's answers, without a gateway."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import httpx
@@ -26,12 +25,9 @@ NOTHING_MORE = {
 }
 
 
-def asked(question: Callable[[GatewayClient], Awaitable[object]]) -> object:
-    async def whole() -> object:
-        async with httpx.AsyncClient(base_url=URL) as client:
-            return await question(GatewayClient(client))
-
-    return asyncio.run(whole())
+async def asked(question: Callable[[GatewayClient], Awaitable[object]]) -> object:
+    async with httpx.AsyncClient(base_url=URL) as client:
+        return await question(GatewayClient(client))
 
 
 @pytest.mark.parametrize(
@@ -45,36 +41,36 @@ def asked(question: Callable[[GatewayClient], Awaitable[object]]) -> object:
     ],
 )
 @respx.mock
-def test_what_passes_is_told_from_what_is_refused(status: int, kind: type[Exception]) -> None:
+async def test_what_passes_is_told_from_what_is_refused(status: int, kind: type[Exception]) -> None:
     respx.get(f"{URL}/envs").respond(status, json=PROBLEM)
     with pytest.raises(kind) as raised:
-        asked(lambda gateway: gateway.list_environments())
-    assert (type(raised.value), f"{URL}/envs returned {status}: too many." in str(raised.value)) == (kind, True)
+        await asked(lambda gateway: gateway.list_environments())
+    assert (type(raised.value), str(raised.value)) == (kind, "too many.")
 
 
 @pytest.mark.parametrize(
     "error", [httpx.ConnectError("refused"), httpx.ReadTimeout("slow"), httpx.RemoteProtocolError("cut off")]
 )
 @respx.mock
-def test_who_does_not_answer_may_answer_later(error: httpx.HTTPError) -> None:
+async def test_who_does_not_answer_may_answer_later(error: httpx.HTTPError) -> None:
     respx.get(f"{URL}/livez").mock(side_effect=error)
     with pytest.raises(Unavailable, match=rf"cannot reach the gateway at {URL} \(set --url\): {error}"):
-        asked(lambda gateway: gateway.fetch_version())
+        await asked(lambda gateway: gateway.fetch_version())
 
 
 @respx.mock
-def test_what_is_no_problem_of_ours_is_quoted_in_short() -> None:
+async def test_what_is_no_problem_of_ours_is_quoted_in_short() -> None:
     respx.get(f"{URL}/judges").respond(502, text="<html>\n  bad gateway " + "x" * 1_000)
     with pytest.raises(Unavailable) as raised:
-        asked(lambda gateway: gateway.list_judges())
+        await asked(lambda gateway: gateway.list_judges())
     said = str(raised.value)
-    assert ("<html> bad gateway x" in said, len(said) < 400) == (True, True)
+    assert (said.split(" gateway ")[0], len(said) < 400) == (f"{URL}/judges answered 502: <html> bad", True)
 
 
 @respx.mock
-def test_a_run_that_is_not_there_is_none() -> None:
+async def test_a_run_that_is_not_there_is_none() -> None:
     respx.get(f"{URL}/runs/first").respond(404, json=PROBLEM)
-    assert asked(lambda gateway: gateway.fetch_run("first")) is None
+    assert await asked(lambda gateway: gateway.fetch_run("first")) is None
 
 
 @pytest.mark.parametrize(
@@ -82,12 +78,12 @@ def test_a_run_that_is_not_there_is_none() -> None:
     [("chess", NotFound, "available: drill, toy"), ("toy", EnvironmentUnavailable, "toy is not available: no data")],
 )
 @respx.mock
-def test_an_environment_that_cannot_be_had_is_said(name: str, kind: type[Exception], said: str) -> None:
+async def test_an_environment_that_cannot_be_had_is_said(name: str, kind: type[Exception], said: str) -> None:
     listed = [
         {**NOTHING_MORE, "name": one, "available": one != "toy", "reason": "no data" if one == "toy" else None}
         for one in ("toy", "drill")
     ]
     respx.get(f"{URL}/envs").respond(json={"environments": listed})
     with pytest.raises(kind) as raised:
-        asked(lambda gateway: gateway.fetch_environment(name))
+        await asked(lambda gateway: gateway.fetch_environment(name))
     assert said in str(raised.value)

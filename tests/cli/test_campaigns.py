@@ -1,7 +1,5 @@
 """What a campaign makes of a gateway's refusals, without a gateway."""
 
-import asyncio
-
 import httpx
 import pytest
 import respx
@@ -18,15 +16,11 @@ URL = "http://gateway.invalid"
     ("status", "reason"), [(404, "not_found"), (410, "pruned"), (413, "gateway_refused"), (422, "gateway_refused")]
 )
 @respx.mock
-def test_what_is_refused_of_one_piece_leaves_that_piece_out(status: int, reason: str) -> None:
+async def test_what_is_refused_of_one_piece_leaves_that_piece_out(status: int, reason: str) -> None:
     respx.post(f"{URL}/score").respond(status, text="no such task")
-
-    async def send() -> None:
-        async with httpx.AsyncClient(base_url=URL) as client:
-            campaign = Campaign(GatewayClient(client), Retrier(), "r", "tasks", 1, "")
+    async with httpx.AsyncClient(base_url=URL) as client:
+        campaign = Campaign(GatewayClient(client), Retrier(), "r", "tasks", 1, "")
+        with pytest.raises(TaskSkipped) as raised:
             await campaign.send(AnsweredTask("t", None, [Completion(text="a")]))
-
-    with pytest.raises(TaskSkipped) as raised:
-        asyncio.run(send())
-    told = f"{URL}/score returned {status}: no such task"
+    told = f"{URL}/score answered {status}: no such task"
     assert (raised.value.reason, raised.value.detail) == (reason, told)

@@ -11,9 +11,9 @@ from app.main.application import create_app
 from app.main.store import Store
 from app.settings import Settings
 from app.store.copy import DatabaseSize
-from app.store.database import open_writer
 from app.store.tables import groups, rollups, task_rollups
 from tests.support.commands import ended
+from tests.support.databases import connected
 from tests.support.store_cases import group, record, using
 
 GROUPS = 120
@@ -29,12 +29,10 @@ def url(tmp_path: Path) -> str:
         await store.groups.add([group(f"g{n}") for n in range(GROUPS)])
 
     using(url, fill)
-    engine = open_writer(url)
-    with engine.begin() as connection:
+    with connected(url) as connection:
         for table in (rollups, task_rollups):
             connection.execute(delete(table))
         connection.execute(update(groups).values(counted=0))
-    engine.dispose()
     return url
 
 

@@ -1,6 +1,5 @@
 """What a command that samples asks a policy's server first."""
 
-import asyncio
 import json
 from contextlib import aclosing
 from dataclasses import replace
@@ -21,19 +20,15 @@ BUSY = json.dumps({"error": {"message": "Slow down", "code": 429}}).encode()
     ("first", "quiet_seconds", "why"),
     [(Reply(BUSY), 30.0, "Slow down"), (replace(completion("Hi."), seconds=0.3), 0.01, "no reply for 0.01 s")],
 )
-def test_a_busy_server_is_waited_for_and_that_is_said_once(
+async def test_a_busy_server_is_waited_for_and_that_is_said_once(
     first: Reply, quiet_seconds: float, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def answer(number: int, received: Received) -> Reply:
         return first if number < 3 else completion("Hi.")
 
-    async def probe(url: str) -> str | None:
-        async with aclosing(Connection(Endpoint(url, Credentials(None)))) as connection:
-            server = InferenceServer(connection, "m")
-            _, reply = await probe_server(server, Retrier(most_seconds=0.01), quiet_seconds)
-        return reply.message.content
-
     with serving(answer, models=["m"]) as server:
-        assert asyncio.run(probe(server.url)) == "Hi."
+        async with aclosing(Connection(Endpoint(server.url, Credentials(None)))) as connection:
+            _, reply = await probe_server(InferenceServer(connection, "m"), Retrier(most_seconds=0.01), quiet_seconds)
+    assert reply.message.content == "Hi."
     said = capsys.readouterr().err
     assert (said.count("waiting for the policy's server"), why in said) == (1, True)

@@ -1,10 +1,13 @@
 """`judges check` and `judges list` from the terminal, against judges on the other side of a socket."""
 
 import json
+import os
 import re
+import signal
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from threading import Event
 
 import pytest
 from fastapi.testclient import TestClient
@@ -18,7 +21,9 @@ from app.judges.meta_evaluation import CheckReport
 from app.judges.prompts import render_lines
 from app.main.application import create_app
 from app.settings import read_settings
+from app.terminal.consoles import RESUME
 from tests.support.chat_server import Received, Reply, serving
+from tests.support.forked_programs import ROOT, ForkedProgram
 from tests.support.preferring import complete, write_verdict
 from tests.support.shown_prompts import shown_to
 
@@ -128,7 +133,16 @@ def test_a_judge_that_answers_nonsense_is_caught_and_says_why(monkeypatch: pytes
     with serving(lambda number, received: Reply(b'{"error": {"message": "no such model"}}', status=404)) as server:
         configure(monkeypatch, server.url)
         code, found, output = check("--sheets", "1")
-    assert (code, "answered" in missed(found), "404" in output) == (1, True, True)
+        words = (
+            "stern (stern-1): below target: do not train on this judge\nfailed: 3 of 3 questions: the judge's server "
+        )
+        # Each of them once more without a format of the answer, and so are the words that are read back.
+        assert (code, len(server.received), words + "answered 404: no such model" in output) == (1, 8, True), output
+        assert found is not None
+        assert found.settled == "3 of 3 questions got no usable answer"
+        code, found, _ = check("--sheets", "1", "--whole")
+    assert found is not None
+    assert (code, found.settled, found.questions) == (1, None, build_packaged_questions(1, 1, 0).count)
 
 
 def test_the_check_says_what_the_server_refuses_and_ignores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +218,59 @@ def test_a_check_stops_before_a_budget_is_exceeded_and_shows_what_it_has(monkeyp
     assert spent <= 0.2
 
 
+def test_a_check_goes_on_after_ctrl_c_with_the_answers_that_are_stored(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    count, asked, stopped = build_packaged_questions(4, 1, 0).count, Event(), Event()
+
+    def script(number: int, received: Received) -> Reply:
+        if number == 20:
+            asked.set()
+        if number >= 20:
+            stopped.wait(60)
+        return judging(good)(number, received)
+
+    with serving(script) as server:
+        configure(monkeypatch, server.url)
+        log, arguments = tmp_path / "told", ("judges", "check", "stern", "--sheets", "4", "--yes")
+        program = ForkedProgram("app.cli", arguments, tmp_path, {**os.environ, "PYTHONPATH": str(ROOT)}, log)
+        assert asked.wait(60), log.read_text()
+        program.send_signal(signal.SIGINT)
+        stopped.set()
+        assert (program.wait(60), RESUME in log.read_text()) == (130, True), log.read_text()
+        before = len(server.received)
+        code, found, output = check()
+        assert found is not None
+        # Words are read back before each part.
+        assert (code, 0 < found.stored < before) == (0, True), output
+        assert (found.questions, len(server.received) - before) == (count, 1 + count - found.stored)
+        assert f"{found.stored} of {count} answers are stored from an earlier check" in output
+        assert f"{count - found.stored} calls to stern" in output
+        before = len(server.received)
+        assert (check()[1], len(server.received)) == (found.model_copy(update={"stored": count}), before)
+        fresh = check("--fresh")[1]
+        assert fresh is not None
+        assert (fresh.stored, fresh.questions, len(server.received)) == (0, count, before + 1 + count)
+
+
+def test_a_judge_is_listed_with_what_its_answers_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    def list_check() -> str:
+        ran = RUN.invoke(cli, ["judges", "list", "--json"])
+        (line,) = [line for line in TypeAdapter(tuple[JudgeLine, ...]).validate_json(ran.stdout) if line.for_training]
+        return line.check
+
+    found = []
+    for levels, forms in ((good, (["--short"], [])), (always_first, (["--short"],))):
+        with serving(judging(levels)) as server:
+            configure(monkeypatch, server.url)
+            found.append(list_check())
+            for form in forms:
+                RUN.invoke(cli, ["judges", "check", "stern", "--yes", *form])
+                found.append(list_check())
+    count = build_packaged_questions(8, 1, 0).count
+    assert found == ["not checked", f"50 of {count} answers", "passed", "not checked", "failed"]
+
+
 def test_the_offline_judge_is_named_as_what_it_is() -> None:
     ran = RUN.invoke(cli, ["judges", "check", "--sheets", "4", "--json", "-"])
     assert ran.exit_code == 1
@@ -216,7 +283,7 @@ def test_a_short_check_asks_fifty_questions_and_fails_for_what_is_beyond_doubt(m
     for name, levels in (("good", good), ("first", always_first)):
         with serving(judging(levels)) as server:
             configure(monkeypatch, server.url)
-            code, report, _ = check("--short")
+            code, report, _ = check("--short", "--whole")
             assert report is not None
             found[name] = (code, len(server.received), set(missed(report)) - {"test-retest, ICC(1,1)"})
     assert found == {"good": (0, 51, set()), "first": (1, 51, {"pair accuracy, hard", "swap consistency", "ties"})}
@@ -246,7 +313,7 @@ def prefers_letter_a(scene: str, texts: Mapping[str, str]) -> Mapping[str, float
 def test_equal_replies_show_a_preference_for_letters(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(judging(prefers_letter_a)) as server:
         configure(monkeypatch, server.url)
-        _, found, output = check()
+        _, found, output = check("--whole")
     assert found is not None, output
     assert [(each.letter, each.first.value, each.score.value) for each in found.letters] == [
         ("A", 1.0, 1.0),

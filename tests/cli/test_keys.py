@@ -68,6 +68,20 @@ def test_a_file_is_applied_once(tmp_path: Path) -> None:
     )
 
 
+def test_quotas_are_replaced_and_said_in_words() -> None:
+    run("create", "ada", "--leases", "8")
+    told = [
+        run("limit", "ada", "--requests-per-day", "5000", "--judge-usd-per-day", "2.5", "--hard"),
+        run("limit", "ada", "--leases", "16"),
+        run("limit", "ada"),
+    ]
+    assert told == [
+        "ada: 5,000 requests a day, 2.5 USD for judges a day, never exceeded\n",
+        "ada: 16 tasks leased at once\n",
+        "ada: no quotas\n",
+    ]
+
+
 def test_who_lost_play_is_named_until_an_admin_says_what_the_key_opens(
     store: str, caplog: pytest.LogCaptureFixture
 ) -> None:

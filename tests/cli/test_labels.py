@@ -84,7 +84,11 @@ def test_names_that_a_server_gives_are_no_markup(capsys: pytest.CaptureFixture[s
     found = {"judge": "[/b]", "overall": nothing, "languages": (), "rubrics": (), "labels": {"\x1b": 1}, "draws": {}}
     print_agreement(JudgeAgreement.model_validate(found | {"with_others": 0, "environment": None, "run": None}))
     told = capsys.readouterr().out
-    assert ("\x1b" in told, "[/red]⟨U+001B⟩[2J: pairs" in told, "[/b], same pairs" in told) == (False, True, True)
+    assert ("\x1b" in told, "[/red]⟨U+001B⟩[2J: which" in told, "[/b], on the same pairs" in told) == (
+        False,
+        True,
+        True,
+    )
 
 
 def test_agreement_says_what_it_needs(served: Served) -> None:

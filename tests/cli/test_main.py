@@ -59,10 +59,6 @@ def test_it_says_its_version_both_ways() -> None:
     assert said == [version("atropos-environments")] * 2
 
 
-def test_a_mistyped_command_gets_the_nearest_one() -> None:
-    assert "Did you mean 'export'?" in CliRunner().invoke(cli, ["exprt"]).stderr
-
-
 @pytest.mark.parametrize(("line", "completed"), read_table(__file__, "completions.yaml", list[tuple[str, list[str]]]))
 def test_names_are_completed(line: str, completed: list[str]) -> None:
     words = {"COMP_WORDS": f"atropos-envs {line}", "COMP_CWORD": str(len(line.split()))}

@@ -13,9 +13,9 @@ from app.domain.groups import Group
 from app.main.application import create_app
 from app.main.store import Store
 from app.settings import Settings
-from app.store.database import open_writer
 from app.store.tables import groups
 from tests.support.commands import Ended, ended
+from tests.support.databases import connected
 from tests.support.store_cases import START, group, record, using
 from tests.support.tables import read_table
 
@@ -29,11 +29,9 @@ def give_tokens(group: Group) -> Group:
 
 
 @pytest.fixture
-def url(tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store with groups of three runs that are far older than any clock, and an evaluation."""
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-    url = f"sqlite:///{path}"
+    url = f"sqlite:///{tmp_path / 'store.db'}"
     items = [group(f"g{n}", run=("one", "two", "twig")[n % 3]) for n in range(30)]
     items.append(group("eval", purpose="eval"))
     old = [give_tokens(one.group).model_copy(update={"created_at": START - timedelta(days=900)}) for one in items]
@@ -81,10 +79,8 @@ def test_what_was_said_goes_and_nothing_else(url: str) -> None:
 
 
 def read_reduced(url: str) -> list[str]:
-    engine = open_writer(url)
-    with engine.connect() as connection:
+    with connected(url) as connection:
         found = connection.execute(select(groups.c.group_id).where(groups.c.reduced.is_not(None))).scalars().all()
-    engine.dispose()
     return sorted(found)
 
 

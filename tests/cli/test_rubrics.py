@@ -38,7 +38,7 @@ def test_errors_and_warnings_are_listed_by_line() -> None:
     text = DEFAULT_RUBRIC.read_text(encoding="utf-8")
     Path("loose.yaml").write_text(text.replace("weight: 0.35", "weight: 0.45"), encoding="utf-8")
     Path("wrong.yaml").write_text(text.replace("cap: 0.5", "cap: half", 1), encoding="utf-8")
-    loose = "loose.yaml\n  13: warning criteria the weights add up to 1.1, not 1: only their proportions count\n"
+    loose = "loose.yaml\n  warning, line 13: criteria: the weights add up to 1.1, not 1: only their proportions count\n"
     counts = "1 rubric read, 0 errors, 1 warning\n"
     found = json.loads(rubrics("check", "--json", "loose.yaml", "wrong.yaml")[1])
     assert (rubrics("check", "loose.yaml"), rubrics("check", "--strict", "loose.yaml")[0]) == ((0, loose + counts), 1)

@@ -116,16 +116,21 @@ def test_a_run_is_made_and_what_may_change_of_it_is_changed(gateways: Gateways) 
         found = json.loads(ran.stdout) if ran.exit_code == 0 else {"said": ran.output}
         return ran.exit_code, {name: found.get(name) for name in ("seed", "max_lag", "lag_policy")}
 
+    def show() -> str:
+        return RUN.invoke(cli, ["runs", "set", "lagging", "--url", gateways.of().url]).stdout
+
     assert [
         put("--lag-policy", "drop")[0],
         put("--seed", "7", "--max-lag", "4", "--lag-policy", "pace"),
         put("--max-lag", "2"),
         put("--no-max-lag"),
         put("--seed", "8")[0],
+        show(),
     ] == [
         1,
         (0, {"seed": 7, "max_lag": 4, "lag_policy": "pace"}),
         (0, {"seed": 7, "max_lag": 2, "lag_policy": "pace"}),
         (0, {"seed": 7, "max_lag": None, "lag_policy": "pace"}),
         1,
+        "lagging: seed 7, strict no, characters newest, budget in USD none, max lag none, lag policy pace\n",
     ]

@@ -6,8 +6,6 @@ import re
 import socket
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -18,6 +16,7 @@ from app.cli.serve import HeldPort, serve, wait_until_ready
 from app.domain.values import Frozen
 from app.terminal.client import find_gateway_url
 from tests.support.serving import ROOT, free_port, serving
+from tests.support.small_servers import Handler, Server, running
 from tests.support.tables import read_table
 
 
@@ -56,18 +55,12 @@ def test_beyond_loopback_a_key_is_made_and_shown_once(tmp_path: Path) -> None:
 def test_the_address_is_told_once_the_service_is_ready(statuses: list[int], ready: bool) -> None:
     left = statuses.copy()
 
-    class Starting(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # the name that the standard library calls
-            self.send_response(left.pop(0) if len(left) > 1 else left[0])
-            self.end_headers()
+    class Starting(Handler):
+        def do_GET(self) -> None:
+            self.answer(status=left.pop(0) if len(left) > 1 else left[0])
 
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Starting) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    with running(Server(Starting)) as server:
         told = wait_until_ready("127.0.0.1", server.server_port, 5.0 if ready else 0.2)
-        server.shutdown()
     assert (told, left) == (ready, statuses[-1:])
 
 

@@ -3,9 +3,9 @@
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from app.cli.main import cli
@@ -15,6 +15,7 @@ from app.envs.reasoning_gym import environment
 from app.main.components import require_known_names
 from app.ports.environment import Environment
 from app.settings import WITHDRAWN, SettingsError, read_settings
+from tests.support.tables import read_table
 
 KNOWN: dict[str, type[Environment]] = {"gsm8k": Gsm8k, "npc_arena": NpcArena}
 
@@ -23,7 +24,7 @@ JUDGE = """judges:
     base_url: http://127.0.0.1:9/v1
     model: m
 """
-FAULTS = yaml.load(Path(__file__).with_name("settings_faults.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+FAULTS = read_table(__file__, "settings_faults.yaml", dict[str, Any])
 
 
 @pytest.mark.parametrize(("says", "text"), FAULTS.items())

@@ -20,4 +20,4 @@ def test_a_pulled_folder_is_pushed_with_the_revisions_that_it_holds(tmp_path: Pa
     packed = read_archive(pack_folder(tmp_path))
     assert (first, again) == (PulledFolder(files=3, changed=tuple(sorted(TEXTS))), PulledFolder(files=3, changed=()))
     assert packed.texts == {"hob.yaml": "meta: {id: hob}\n", "scenes/hob.yaml": "scenes: []\n"}
-    assert (packed.numbers, packed.left_out) == ({"hob.yaml": 3}, ())
+    assert (packed.numbers, packed.others) == ({"hob.yaml": 3}, {})

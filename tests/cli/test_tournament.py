@@ -90,6 +90,13 @@ def tell(report: TournamentReport) -> str:
     return captured.get()
 
 
+async def hold(held: TournamentSession, client: httpx.AsyncClient) -> TournamentReport:
+    """The report of one that was played."""
+    report = (await held.hold(GatewayClient(client))).report
+    assert report is not None
+    return report
+
+
 GOOD, PLAIN, BAD = ("0.9", "0.8", "0.9", "0.8"), ("0.5", "0.8", "0.5", "0.5"), ("0.1", "0.1", "0.2", HOSTILE)
 
 
@@ -126,20 +133,17 @@ async def test_the_better_checkpoint_is_stronger(client: httpx.AsyncClient, judg
     assert json.loads((out / "tournament.json").read_text())["standings"][0]["name"] == "b"
     assert "b" in tell(report)
     # Again: nothing is left to do, and the report is the same.
-    again = (await session(out, ["a@10", "a@20", "b"]).hold(GatewayClient(client))).report
-    assert again is not None
+    again = await hold(session(out, ["a@10", "a@20", "b"]), client)
     assert (len(judges.stranger.requests), again.standings) == (20, report.standings)
 
 
 async def test_a_judge_of_the_runs_own_model_needs_a_flag(client: httpx.AsyncClient, tmp_path: Path) -> None:
     await answer(client, "a", 1, PLAIN)
     await answer(client, "b", 1, GOOD)
-    client_of = GatewayClient(client)
     for judge in ("critic", "namesake"):
         with pytest.raises(InvalidRequest, match="which scored these runs as critic: name another with --judge"):
-            await session(tmp_path / judge, ["a", "b"], judge).hold(client_of)
-        report = (await session(tmp_path / judge, ["a", "b"], judge, same=True).hold(client_of)).report
-        assert report is not None
+            await hold(session(tmp_path / judge, ["a", "b"], judge), client)
+        report = await hold(session(tmp_path / judge, ["a", "b"], judge, same=True), client)
         assert tell(report).splitlines()[0].startswith(f"Judge {judge} is of the model scripted-1, which scored")
         assert next(iter(json.loads((tmp_path / judge / "tournament.json").read_text()))) == "notice"
 
@@ -147,8 +151,7 @@ async def test_a_judge_of_the_runs_own_model_needs_a_flag(client: httpx.AsyncCli
 async def test_who_follows_the_position_decides_nothing(client: httpx.AsyncClient, tmp_path: Path) -> None:
     await answer(client, "a", 1, BAD)
     await answer(client, "b", 1, GOOD)
-    report = (await session(tmp_path / "out", ["a", "b"], "follower").hold(GatewayClient(client))).report
-    assert report is not None
+    report = await hold(session(tmp_path / "out", ["a", "b"], "follower"), client)
     assert (report.position.first, report.position.second, report.position.contradicted) == (8, 0, 4)
     assert ([row.tied for row in report.standings], report.pairs[0].verdict) == ([4, 4], "undecided")
     assert {caution.code for caution in report.cautions} == {"few_tasks", "position"}
@@ -160,11 +163,9 @@ async def test_what_a_failing_judge_left_is_judged_by_the_next_start(
     await answer(client, "a", 1, PLAIN)
     await answer(client, "b", 1, GOOD)
     held, judges.sleeps = session(tmp_path / "out", ["a", "b"]), True
-    first = (await held.hold(GatewayClient(client))).report
+    first = await hold(held, client)
     judges.sleeps = False
-    second = (await held.hold(GatewayClient(client))).report
-    assert first is not None
-    assert second is not None
+    second = await hold(held, client)
     assert [(row.reason, row.duels) for row in first.undecided] == [("judge_failed", 3)]
     assert ((first.decided, first.same), (second.decided, second.undecided)) == ((1, 1), (4, ()))
     other = replace(held, options=held.options.model_copy(update={"seed": 1}))
@@ -180,20 +181,16 @@ async def test_a_run_is_gone_on_with_from_any_folder_and_what_is_stored_later_ch
 ) -> None:
     await answer(client, "a", 1, PLAIN)
     await answer(client, "b", 1, GOOD)
-    client_of, out = GatewayClient(client), tmp_path / "out"
-    first = (await session(out, ["a", "b"]).hold(client_of)).report
+    out = tmp_path / "out"
+    first = await hold(session(out, ["a", "b"]), client)
     asked = len(judges.stranger.requests)
     unasked = replace(session(tmp_path / "other", ["a", "b"]), go_on=lambda usd: False)
-    other = (await unasked.hold(client_of)).report
-    assert first is not None
-    assert other is not None
+    other = await hold(unasked, client)
     assert (len(judges.stranger.requests), other.duels) == (asked, first.duels)
     for step in range(2, 8):
         await answer(client, "a", step, BAD)
-    assert (await session(out, ["a", "b"]).hold(client_of)).report == first
-    fresh = (await session(tmp_path / "fresh", ["a", "b"]).hold(client_of)).report
-    assert fresh is not None
-    assert fresh.duels != first.duels
+    assert await hold(session(out, ["a", "b"]), client) == first
+    assert (await hold(session(tmp_path / "fresh", ["a", "b"]), client)).duels != first.duels
 
 
 async def test_replies_are_read_once_and_before_the_question_only_those_to_tasks_that_the_run_holds(
@@ -202,9 +199,9 @@ async def test_replies_are_read_once_and_before_the_question_only_those_to_tasks
     """It holds one duel of one of four tasks."""
     for run, said in (("a", BAD), ("b", GOOD), ("c", ("0.6", "0.6", "0.7", "0.7"))):
         await answer(client, run, 1, said)
-    client_of, seen, asked_at = GatewayClient(client), list[str](), list[int]()
+    seen, asked_at = list[str](), list[int]()
     some = session(tmp_path / "some", ["a", "b"])
-    await replace(some, options=some.options.model_copy(update={"tasks": 1})).hold(client_of)
+    await hold(replace(some, options=some.options.model_copy(update={"tasks": 1})), client)
 
     async def note(request: httpx.Request) -> None:
         seen.append(str(request.url))
@@ -214,8 +211,7 @@ async def test_replies_are_read_once_and_before_the_question_only_those_to_tasks
         return True
 
     client.event_hooks = {"request": [note]}
-    report = (await replace(session(tmp_path / "all", ["a", "b", "c"]), go_on=go_on).hold(client_of)).report
-    assert report is not None
+    report = await hold(replace(session(tmp_path / "all", ["a", "b", "c"]), go_on=go_on), client)
     recalled = max(place for place, url in enumerate(seen) if "run=tournament-stranger" in url)
     sources = {group_id for duel in report.duels for group_id in duel.groups}
     before, after = (

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import ClassVar
 from urllib.parse import unquote
 
 import pytest
+
+from tests.support.small_servers import Handler, Server, running
 
 REVISION = "a" * 40
 
@@ -36,7 +36,7 @@ Repositories = Mapping[str, Files | Repository]
 """By id. Files alone are those of `REVISION`, the newest commit of `main`."""
 
 
-class _Hub(BaseHTTPRequestHandler):
+class _Hub(Handler):
     repositories: ClassVar[Repositories] = {}
 
     def do_GET(self) -> None:
@@ -44,7 +44,7 @@ class _Hub(BaseHTTPRequestHandler):
         for name, held in self.repositories.items():
             if kind == "datasets" and (path == name or path.startswith(f"{name}/")):
                 return self._answer_for(name, _as_repository(held), path[len(name) + 1 :].split("/", 2))
-        return self._answer(404, b"", {"X-Error-Code": "RepoNotFound"})
+        return self.answer(b"", 404, {"X-Error-Code": "RepoNotFound"})
 
     do_HEAD = do_GET
 
@@ -52,10 +52,10 @@ class _Hub(BaseHTTPRequestHandler):
         """`path`: what is asked for, the revision, and a file or folder."""
         kind, wanted, rest = (*path, "", "", "")[:3]
         if repository.is_gated:
-            return self._answer(401, b"", {"X-Error-Code": "GatedRepo"})
+            return self.answer(b"", 401, {"X-Error-Code": "GatedRepo"})
         commit = repository.names.get(wanted or "main", wanted)
         if commit not in repository.commits:
-            return self._answer(404, b"", {"X-Error-Code": "RevisionNotFound"})
+            return self.answer(b"", 404, {"X-Error-Code": "RevisionNotFound"})
         files = repository.commits[commit]
         if kind == "resolve":
             return self._file(files, rest, commit)
@@ -65,8 +65,8 @@ class _Hub(BaseHTTPRequestHandler):
 
     def _file(self, files: Files, name: str, commit: str) -> None:
         if name not in files:
-            return self._answer(404, b"", {"X-Error-Code": "EntryNotFound"})
-        return self._answer(200, files[name], {"ETag": f'"{_sha(files[name])}"', "X-Repo-Commit": commit})
+            return self.answer(b"", 404, {"X-Error-Code": "EntryNotFound"})
+        return self.answer(files[name], headers={"ETag": f'"{_sha(files[name])}"', "X-Repo-Commit": commit})
 
     def _listing(self, files: Files, folder: str) -> None:
         self._json(
@@ -78,18 +78,7 @@ class _Hub(BaseHTTPRequestHandler):
         )
 
     def _json(self, value: object) -> None:
-        self._answer(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
-
-    def _answer(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Silent."""
+        self.answer(json.dumps(value).encode(), headers={"Content-Type": "application/json"})
 
 
 def _as_repository(held: Files | Repository) -> Repository:
@@ -104,14 +93,8 @@ def _sha(content: bytes) -> str:
 def hub(repositories: Repositories, port: int) -> Iterator[None]:
     """A hub at this port that serves `repositories`."""
     handler = type("Hub", (_Hub,), {"repositories": repositories})
-    with ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield
-        finally:
-            server.shutdown()
-            thread.join()
+    with running(Server(handler, port)):
+        yield
 
 
 ROOT = Path(__file__).parents[2]

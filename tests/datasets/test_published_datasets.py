@@ -24,6 +24,7 @@ from app.ports.environment import Environment, Tools
 from app.sandbox.programs import JailedPrograms
 from app.sandbox.workers import InProcessWorkers
 from app.service.judging import NoPanel
+from tests.support.event_loop import closed_after
 from tests.support.serving import ROOT
 
 PAGE = (ROOT / "docs" / "datasets.md").read_text(encoding="utf-8")
@@ -62,12 +63,9 @@ def _write_databases(folder: Path, scripts: Mapping[str, str]) -> Path:
 
 
 async def _score_golds(environment: Environment, golds: Sequence[tuple[Task, Completion]]) -> set[float | None]:
-    programs = JailedPrograms(1)
-    tools = Tools(panel=NoPanel(), workers=InProcessWorkers(), programs=programs)
-    try:
+    async with closed_after(JailedPrograms(1)) as programs:
+        tools = Tools(panel=NoPanel(), workers=InProcessWorkers(), programs=programs)
         return {(await environment.score(task, [gold], tools))[0].reward for task, gold in golds}
-    finally:
-        await programs.close()
 
 
 @pytest.mark.parametrize("block", _read_blocks())

@@ -47,6 +47,7 @@ def test_a_split_in_the_librarys_form_is_chosen_by_name(tmp_path: Path) -> None:
     [
         ("rows.txt", "a", "rows.txt: the name must end with .jsonl, .json, .csv, .parquet"),
         ("rows.json", "{}", "rows.json: it is no list of rows"),
+        ("rows.json", "[1", "rows.json: not JSON: line 1, column 3"),
         ("rows.jsonl", "[1]\n", "rows.jsonl, line 1: not a JSON object"),
         ("rows.parquet", "no", "rows.parquet: "),
     ],

@@ -202,9 +202,7 @@ def checked(one: Claim, replies: dict[str, JsonValue]) -> tuple[bool, JsonValue,
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=f"{row.section}: {row.rule}") for row in ROWS])
-def test_a_row_holds(row: Row, tmp_path: Path, migrated_file: Path) -> None:
-    database = tmp_path / "store.db"
-    database.write_bytes(migrated_file.read_bytes())
+def test_a_row_holds(row: Row, database: Path) -> None:
     performance = Performance(database)
     claims = [claim(text) for text in row.holds]
     asyncio.run(performance.play(row))

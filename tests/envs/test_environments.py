@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any, Literal
 
 import pytest
+from pydantic import create_model
 
 from app.cli.envs.check import open_tools
 from app.cli.envs.subprocess_digests import SubprocessDigests, compute_digests_in_subprocess
@@ -13,11 +15,11 @@ from app.domain.errors import ScoringFailed
 from app.domain.judging import Case, PanelResult
 from app.domain.tasks import Completion
 from app.main.components import discover
-from app.ports.environment import Tools
+from app.ports.environment import Environment, Tools
 from app.service.judging import NoPanel
 from app.toolkit.conformance.checks import CHECKS, Check, apply_check
 from app.toolkit.conformance.subject import SPLITS, CheckDepth, CheckSubject, compute_sample_digest
-from app.toolkit.procedural import ProceduralEnvironment
+from app.toolkit.procedural import Level, ProceduralEnvironment
 from tests.support.tiers import examples, is_quick
 
 CLASSES = discover()
@@ -56,12 +58,35 @@ def test_it_does_what_every_environment_must(examined: tuple[asyncio.Runner, Che
     assert runner.run(apply_check(subject, check)).findings == ()
 
 
+LEVELLED = sorted(name for name, kind in CLASSES.items() if issubclass(kind, ProceduralEnvironment))
+FIRST = {"the_same_bytes", "the_answer_is_hidden", "labels_agree", "gold_earns_one", "junk_earns_nothing"}
+"""Checks that tasks of level `first` pass too. They are so small that a guess is often right."""
+
+
+def open_level(name: str, level: Level | Literal["mixed"]) -> Environment:
+    """As if the level were the default: checks look at tasks with the default params."""
+    kind: Any = CLASSES[name]
+    params = create_model("ParamsOfLevel", __base__=kind.Params, level=(Any, level))
+    levelled: Any = type(kind.__name__, (kind,), {"Params": params})
+    opened: Environment = levelled.open(ConfiguredDatasets({}))
+    return opened
+
+
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    "name", sorted(name for name, kind in CLASSES.items() if issubclass(kind, ProceduralEnvironment))
-)
-def test_what_is_one_task_by_its_key_is_in_one_split(name: str) -> None:
-    environment = CLASSES[name].open(ConfiguredDatasets({}))
+@pytest.mark.parametrize("name", LEVELLED)
+async def test_small_first_tasks_do_what_every_task_must(name: str) -> None:
+    depth = CheckDepth(tasks=examples(200, fewest=30), scored=30, sample=6, texts=20)
+    async with open_tools(CLASSES[name]) as tools:
+        subject = CheckSubject(open_level(name, "first"), open_level(name, "first"), tools, depth)
+        found = [await apply_check(subject, check) for check in CHECKS if check.name in FIRST]
+    assert ([one for one in found if one.findings], len(found)) == ([], len(FIRST))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("level", ["first", "mixed"])
+@pytest.mark.parametrize("name", LEVELLED)
+def test_what_is_one_task_by_its_key_is_in_one_split(name: str, level: Level | Literal["mixed"]) -> None:
+    environment = open_level(name, level)
     assert isinstance(environment, ProceduralEnvironment)
     train, test = (
         {

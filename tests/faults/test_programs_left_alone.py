@@ -7,24 +7,26 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
-import yaml
 
 from app.domain.errors import WorkerFailed
 from app.domain.tasks import CallResult, Execution, Program, ProgramLimits
-from app.sandbox.programs import KINDS, JailedPrograms
+from app.sandbox.programs import JailedPrograms
 from tests.architecture.test_house import ROOT
+from tests.support.event_loop import closed_after
 from tests.support.jailed import GUARDS, Jails, jails
+from tests.support.tables import read_table
 
 AS_LONG_AS_IT_MAY = ProgramLimits(seconds=600, idle_seconds=600)
 SLEEPING = Program(source="import time\ndef f(): time.sleep(600)", function="f", calls=((),), limits=AS_LONG_AS_IT_MAY)
 ONE = Program(source="def f(): return 1", function="f", calls=((),))
-SOURCES = yaml.load(Path(__file__).with_name("programs_left_alone.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+SOURCES = read_table(__file__, "programs_left_alone.yaml", dict[str, Any])
 DONE = Execution(ending="finished", returned=(CallResult(value=1),))
 
 
@@ -63,37 +65,22 @@ async def gone(processes: set[int]) -> bool:
     return False
 
 
-def played(
-    play: Callable[[JailedPrograms], Awaitable[object]],
-    run: Callable[..., object] = asyncio.run,
-    kinds: tuple[str, ...] = KINDS,
-) -> object:
-    async def all_of_it() -> object:
-        programs = JailedPrograms(1, kinds)
-        try:
-            return await play(programs)
-        finally:
-            await programs.close()
-
-    return run(all_of_it())
-
-
 @pytest.fixture
 async def programs() -> AsyncIterator[JailedPrograms]:
-    programs = JailedPrograms(1)
-    yield programs
-    await programs.close()
+    async with closed_after(JailedPrograms(1)) as programs:
+        yield programs
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_cancelling_ends_a_program(run: Callable[..., object]) -> None:
-    async def play(programs: JailedPrograms) -> object:
-        running, processes = await begun(programs)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        return running.cancelled(), await gone(processes), await programs.run(ONE)
+    async def play() -> object:
+        async with closed_after(JailedPrograms(1)) as programs:
+            running, processes = await begun(programs)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            return running.cancelled(), await gone(processes), await programs.run(ONE)
 
-    assert played(play, run) == (True, True, DONE)
+    assert run(play()) == (True, True, DONE)
 
 
 async def test_closing_ends_programs(programs: JailedPrograms) -> None:
@@ -116,14 +103,6 @@ async def test_nothing_is_left_of_one_that_has_finished(programs: JailedPrograms
     assert before == below(programs.ids[0])
 
 
-async def test_one_that_is_killed_from_outside_is_run_again(programs: JailedPrograms) -> None:
-    """Programs cannot be signalled by one another, so that was not its fault."""
-    waiting = ONE.model_copy(update={"source": "import time\ntime.sleep(1)\ndef f(): return 1"})
-    running, processes = await begun(programs, waiting)
-    os.kill(max(processes), signal.SIGKILL)
-    assert (await running).ending == "finished"
-
-
 async def test_one_that_is_killed_from_outside_twice_is_our_failure(programs: JailedPrograms) -> None:
     running, first = await begun(programs)
     os.kill(min(first), signal.SIGKILL)
@@ -136,8 +115,8 @@ async def test_one_that_is_killed_from_outside_twice_is_our_failure(programs: Ja
 
 
 @pytest.mark.parametrize("kind", ["user", ""])
-def test_what_the_kernel_says_of_a_program(kind: str) -> None:
-    async def play(programs: JailedPrograms) -> object:
+async def test_what_the_kernel_says_of_a_program(kind: str) -> None:
+    async with closed_after(JailedPrograms(1, (kind,))) as programs:
         running, _ = await begun(programs)
         for _ in range(600):  # it is confined before the program is read
             newest = max(below(programs.ids[0]))
@@ -147,10 +126,7 @@ def test_what_the_kernel_says_of_a_program(kind: str) -> None:
             await asyncio.sleep(0.1)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        return dict(line.split(":", 1) for line in status.splitlines())
-
-    said = played(play, kinds=(kind,))
-    assert isinstance(said, dict)
+    said = dict(line.split(":", 1) for line in status.splitlines())
     names = ("CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Threads")
     rootly = "0" in said["Uid"].split() and kind != ""
     assert ([said[name].strip() for name in names], rootly) == (["0" * 16] * 4 + ["1", "2", "1"], False)

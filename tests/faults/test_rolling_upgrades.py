@@ -15,9 +15,9 @@ import pytest
 from sqlalchemy import text
 
 from app.store.migration import LIFTED_BY, migrate, read_revision
-from tests.store.test_migrations import EXPANSION, connected, extend_migrations
+from tests.store.test_migrations import EXPANSION, extend_migrations
 from tests.support.careful_trainer import CarefulTrainer
-from tests.support.databases import MIGRATIONS
+from tests.support.databases import MIGRATIONS, connected
 from tests.support.serving import ROOT, Served, serving
 from tests.support.tables import read_table
 

@@ -12,6 +12,7 @@ from app.judges.chat_judge import ChatJudge
 from tests.judges.test_limits_on_the_wire import Busy, asked
 from tests.support.chat_server import ChatServer, serving
 from tests.support.databases import Postgres
+from tests.support.event_loop import closed_after
 from tests.support.judge_cases import config
 from tests.support.serving import ROOT
 from tests.support.store_cases import opened
@@ -25,11 +26,8 @@ async def judge_all(database: str, server: str, first: int) -> Counter[str]:
     """What one process does: its errors by their words."""
     async with opened(database) as store:
         chosen = config(server, max_concurrency=LIMIT, deadline_seconds=8.0, queue_seconds=200.0)
-        judge = ChatJudge(chosen, store.judge_cache)
-        try:
+        async with closed_after(ChatJudge(chosen, store.judge_cache)) as judge:
             found = await asyncio.gather(*(judge.judge(asked(first + number)) for number in range(READINGS)))
-        finally:
-            await judge.close()
     return Counter(judgement.error or "" for judgement in found)
 
 

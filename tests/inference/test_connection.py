@@ -1,6 +1,5 @@
 """Nothing but the endpoint decides where a request goes and what it carries, and no reply is read without bound."""
 
-import asyncio
 import gzip
 import json
 import os
@@ -85,32 +84,27 @@ def test_nothing_outside_of_the_endpoint_decides_anything(tmp_path: Path) -> Non
     assert written.splitlines() == ["200", "307", "500", "broken"] * 4, "one request each, and no line of a log"
 
 
-def asked(script: Script, body: Mapping[str, object] = BODY, **more: object) -> tuple[ServerReply, list[Received]]:
-    async def once(url: str) -> ServerReply:
-        endpoint = Endpoint(url, Credentials(SecretStr(KEY)), **more)  # type: ignore[arg-type]
-        async with aclosing(Connection(endpoint)) as connection:
-            return await connection.post(body)  # type: ignore[arg-type]
-
+async def asked(
+    script: Script, body: Mapping[str, object] = BODY, **more: object
+) -> tuple[ServerReply, list[Received]]:
     with serving(script) as server:
-        return asyncio.run(once(server.url)), server.received
+        endpoint = Endpoint(server.url, Credentials(SecretStr(KEY)), **more)  # type: ignore[arg-type]
+        async with aclosing(Connection(endpoint)) as connection:
+            return await connection.post(body), server.received  # type: ignore[arg-type]
 
 
-def test_the_body_goes_out_as_it_is_and_the_reply_comes_in_as_it_is() -> None:
+async def test_the_body_goes_out_as_it_is_and_the_reply_comes_in_as_it_is() -> None:
     said = Reply(b" \n\xff not json", 418, {"Retry-After": "7", "content-type": "text/event-stream"})
-    answer, received = asked(lambda number, received: said)
+    answer, received = await asked(lambda number, received: said)
     assert (answer.status, answer.body, answer.headers["retry-after"]) == (418, b" \n\xff not json", "7")
     assert [one.body for one in received] == [BODY]
 
 
-def test_requests_after_the_first_are_the_same() -> None:
-    async def ask(url: str) -> list[int]:
-        async with aclosing(Connection(Endpoint(url, Credentials(SecretStr(KEY)), "2024-10-21"))) as connection:
-            return [
-                (await connection.post({"model": model, "said": "Hällo."})).status for model in ("a b", "a b", "c", "c")
-            ]
-
+async def test_requests_after_the_first_are_the_same() -> None:
     with serving(lambda number, received: Reply(b"{}", 200 + number)) as server:
-        assert asyncio.run(ask(server.url)) == [200, 201, 202, 203]
+        async with aclosing(Connection(Endpoint(server.url, Credentials(SecretStr(KEY)), "2024-10-21"))) as connection:
+            told = [await connection.post({"model": model, "said": "Hällo."}) for model in ("a b", "a b", "c", "c")]
+    assert [one.status for one in told] == [200, 201, 202, 203]
     first, second, third, fourth = [(one.path, one.headers, one.body) for one in server.received]
     assert (first, third) == (second, fourth)
     assert (first[0], third[2]["model"]) == (
@@ -120,27 +114,24 @@ def test_requests_after_the_first_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("status", [200, 400])
-def test_replies_are_bounded_after_decompression(status: int) -> None:
+async def test_replies_are_bounded_after_decompression(status: int) -> None:
     bomb = Reply(gzip.compress(b" " * 50_000_000), status, {"content-encoding": "gzip"})
     with pytest.raises(NoReply, match="more than 100000 bytes") as caught:
-        asked(lambda number, received: bomb, largest_reply=100_000)
+        await asked(lambda number, received: bomb, largest_reply=100_000)
     assert caught.value.kind == "too_large"
 
 
-def test_compressed_replies_are_read() -> None:
+async def test_compressed_replies_are_read() -> None:
     told = json.dumps({"choices": []}).encode()
-    answer, _ = asked(lambda number, received: Reply(gzip.compress(told), 200, {"content-encoding": "gzip"}))
+    answer, _ = await asked(lambda number, received: Reply(gzip.compress(told), 200, {"content-encoding": "gzip"}))
     assert (answer.status, answer.body) == (200, told)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/v1", "http://[/v1", "no-url", ""])
-def test_a_server_that_is_not_there(url: str) -> None:
-    async def once() -> None:
-        async with aclosing(Connection(Endpoint(url, Credentials(SecretStr(KEY))))) as connection:
+async def test_a_server_that_is_not_there(url: str) -> None:
+    async with aclosing(Connection(Endpoint(url, Credentials(SecretStr(KEY))))) as connection:
+        with pytest.raises(NoReply) as caught:
             await connection.post(BODY)  # type: ignore[arg-type]
-
-    with pytest.raises(NoReply) as caught:
-        asyncio.run(once())
     assert KEY not in str(caught.value)
     assert caught.value.kind == "unreachable"
 
@@ -153,13 +144,11 @@ def test_a_server_that_is_not_there(url: str) -> None:
         ("/openai/deployments/other", "/openai/deployments/other/chat/completions"),
     ],
 )
-def test_forms_of_azures_url(base: str, asked_at: str) -> None:
-    async def once(url: str) -> None:
-        async with aclosing(Connection(Endpoint(url, api_version="2024-10-21"))) as connection:
-            await connection.post(BODY)  # type: ignore[arg-type]
-
+async def test_forms_of_azures_url(base: str, asked_at: str) -> None:
     with serving(lambda number, received: Reply(b"{}")) as server:
-        asyncio.run(once(server.url.removesuffix("/v1") + base))
+        endpoint = Endpoint(server.url.removesuffix("/v1") + base, api_version="2024-10-21")
+        async with aclosing(Connection(endpoint)) as connection:
+            await connection.post(BODY)  # type: ignore[arg-type]
     assert [one.path for one in server.received] == [f"{asked_at}?api-version=2024-10-21"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from pydantic import JsonValue
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, Unauthorized, Unavailable
-from app.domain.tasks import Message
+from app.domain.tasks import FunctionSpec, Message, ToolSpec
 from app.inference import policies
 from app.inference.connection import CHAT_PATH, Connection, Credentials, Endpoint, OpenReply, ServerReply
 from app.inference.policies import ChatPolicyServer, InferenceServer, ReplyTally
@@ -166,6 +166,26 @@ def test_a_whole_reply_beside_one_that_broke_off_is_kept(broken: bytes) -> None:
     assert [one.message.content for one in said] == ["Aye."]
 
 
+@pytest.mark.parametrize(
+    ("counts", "hidden"), [((57, 57), True), ((157, 57), False), ((0, 0), False)], ids=["hidden", "shown", "uncounted"]
+)
+def test_a_template_without_tools_counts_the_same_tokens_with_them(counts: tuple[int, int], hidden: bool) -> None:
+    class Counting(ScriptedConnection):
+        async def post(self, body: Mapping[str, JsonValue], path: str = "") -> ServerReply:
+            self.sent.append(body)
+            usage = b'{"prompt_tokens": %d}' % counts["tools" not in body]
+            choice = b'{"finish_reason": "length", "message": {"content": "Ay"}}'
+            return ServerReply(200, {}, b'{"choices": [%s], "usage": %s}' % (choice, usage))
+
+    connection = Counting(b"")
+    tools = [ToolSpec(function=FunctionSpec(name="add"))]
+    hides = finish(InferenceServer(connection, "m").hides_tools([Message(role="user", content="1 + 1?")], tools))
+    assert (hides, [(one["max_tokens"], "tools" in one) for one in connection.sent]) == (
+        hidden,
+        [(1, True), (1, False)],
+    )
+
+
 FINISHED = b'data: {"choices": [{"index": 0, "delta": {"content": "Aye."}, "finish_reason": "stop"}]}\n\n'
 BEGUN = b'data: {"choices": [{"index": 1, "delta": {"content": "No"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
@@ -268,17 +288,14 @@ def test_only_a_number_of_tokens_bounds_a_reply(asked: JsonValue, sent: int) -> 
     assert connection.sent[0]["max_tokens"] == sent
 
 
-def test_a_place_is_waited_for_until_the_deadline_alone() -> None:
-    async def scenario() -> None:
-        connection = ScriptedConnection(json.dumps({"choices": [{"message": {"content": "Aye."}}]}).encode())
-        policy = build_policy(connection, seconds=0.01)
-        held = await policy.stream({"messages": []})
-        for wait in (policy.stream, policy.ask):
-            with pytest.raises(Unavailable, match=r"does not answer within 0\.01 s"):
-                await wait({"messages": []})
-        await held.close()
-        await held.close()
-        await policy.ask({"messages": []})
-        assert len(connection.sent) == 2
-
-    asyncio.run(scenario())
+async def test_a_place_is_waited_for_until_the_deadline_alone() -> None:
+    connection = ScriptedConnection(json.dumps({"choices": [{"message": {"content": "Aye."}}]}).encode())
+    policy = build_policy(connection, seconds=0.01)
+    held = await policy.stream({"messages": []})
+    for wait in (policy.stream, policy.ask):
+        with pytest.raises(Unavailable, match=r"does not answer within 0\.01 s"):
+            await wait({"messages": []})
+    await held.close()
+    await held.close()
+    await policy.ask({"messages": []})
+    assert len(connection.sent) == 2

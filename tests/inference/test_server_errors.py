@@ -1,18 +1,16 @@
 """Errors in the forms in which servers send them, in server_errors.yaml."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.inference.connection import ServerError, parse_server_error, tells_error
 from tests.support.tables import read_table
 
-ERRORS = yaml.load((Path(__file__).parent / "server_errors.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+ERRORS = read_table(__file__, "server_errors.yaml", list[Any])
 
 
 def read(body: str) -> ServerError:

@@ -86,49 +86,38 @@ def test_calls_at_once_never_spend_more_than_there_is(limit: int, calls: list[tu
     assert (used <= limit, left) == (True, limit - used)
 
 
-def test_a_call_waits_for_others_that_may_turn_out_cheaper() -> None:
-    async def play() -> list[Amount]:
-        subject = budget(usd=1.0)
-        dear = Amount(usd=0.7)
-        return list(
-            await asyncio.gather(
-                subject.spend(dear, Amount(usd=0.1), after=3),
-                subject.spend(dear, Amount(usd=0.6), after=3),
-                subject.spend(dear, Amount(usd=0.1)),
-            )
+async def test_a_call_waits_for_others_that_may_turn_out_cheaper() -> None:
+    subject = budget(usd=1.0)
+    dear = Amount(usd=0.7)
+    assert list(
+        await asyncio.gather(
+            subject.spend(dear, Amount(usd=0.1), after=3),
+            subject.spend(dear, Amount(usd=0.6), after=3),
+            subject.spend(dear, Amount(usd=0.1)),
         )
+    ) == [Amount(usd=0.1), Amount(usd=0.6), Amount()]
 
-    assert asyncio.run(play()) == [Amount(usd=0.1), Amount(usd=0.6), Amount()]
 
-
-def test_two_readings_that_need_a_second_call_do_not_wait_for_each_other() -> None:
+async def test_two_readings_that_need_a_second_call_do_not_wait_for_each_other() -> None:
     """Each has used 4 of 10 and wants 5 more: what they used is gone, whoever comes first finds that out."""
-
-    async def play() -> tuple[list[str], BudgetState]:
-        subject = budget(tokens=10)
-        for hold in ("a", "b"):
-            await subject.budget.reserve(hold, NO_AMOUNT, Amount(5))
-        ends = await asyncio.gather(
-            *(subject.budget.reserve(hold, Amount(4), Amount(5)) for hold in ("a", "b")), return_exceptions=True
-        )
-        return [str(end) for end in ends], subject.account.state
-
-    (first, second), standing = asyncio.run(play())
+    subject = budget(tokens=10)
+    for hold in ("a", "b"):
+        await subject.budget.reserve(hold, NO_AMOUNT, Amount(5))
+    ends = await asyncio.gather(
+        *(subject.budget.reserve(hold, Amount(4), Amount(5)) for hold in ("a", "b")), return_exceptions=True
+    )
     words = "this judge's budget is exhausted: the next call may use 5 tokens, 2 are left"
-    assert (first, second, standing) == (words, words, BudgetState(used=Amount(8)))
+    assert ([*map(str, ends)], subject.account.state) == ([words] * 2, BudgetState(used=Amount(8)))
 
 
-def test_whoever_gives_up_waiting_holds_nothing() -> None:
-    async def play() -> Amount:
-        subject = budget(tokens=10)
-        await subject.budget.reserve("first", NO_AMOUNT, Amount(8))
-        waiting = [asyncio.create_task(subject.spend(Amount(9), Amount(9))) for _ in range(2)]
-        await asyncio.sleep(0)
-        waiting[0].cancel()
-        await subject.budget.release("first")
-        return await waiting[1]
-
-    assert asyncio.run(play()) == Amount(9)
+async def test_whoever_gives_up_waiting_holds_nothing() -> None:
+    subject = budget(tokens=10)
+    await subject.budget.reserve("first", NO_AMOUNT, Amount(8))
+    waiting = [asyncio.create_task(subject.spend(Amount(9), Amount(9))) for _ in range(2)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    await subject.budget.release("first")
+    assert await waiting[1] == Amount(9)
 
 
 def test_the_words_say_what_is_left() -> None:

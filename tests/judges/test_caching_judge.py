@@ -112,16 +112,13 @@ def remembering(oracle: Oracle, shelf: Shelf) -> CachingJudge:
     return CachingJudge(oracle, shelf)
 
 
-def judged(judge: CachingJudge, oracle: Oracle, requests: Sequence[JudgeRequest]) -> list[Judgement]:
-    async def play() -> list[Judgement]:
-        oracle.gate = asyncio.Event()
-        readings = [asyncio.create_task(judge.judge(one)) for one in requests]
-        for _ in range(20):
-            await asyncio.sleep(0)
-        oracle.gate.set()
-        return list(await asyncio.gather(*readings))
-
-    return asyncio.run(play())
+async def judged(judge: CachingJudge, oracle: Oracle, requests: Sequence[JudgeRequest]) -> list[Judgement]:
+    oracle.gate = asyncio.Event()
+    readings = [asyncio.create_task(judge.judge(one)) for one in requests]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    oracle.gate.set()
+    return list(await asyncio.gather(*readings))
 
 
 def costs(judgements: Sequence[Judgement]) -> list[tuple[float | None, int, int, bool]]:
@@ -132,59 +129,59 @@ PAID = (1.0, 1, 10, False)
 FREE = (0.0, 0, 0, True)
 
 
-def test_equal_readings_under_way_share_one_call() -> None:
+async def test_equal_readings_under_way_share_one_call() -> None:
     oracle, shelf = Oracle(), Shelf()
-    made = judged(remembering(oracle, shelf), oracle, [request(), request(), request(1)])
+    made = await judged(remembering(oracle, shelf), oracle, [request(), request(), request(1)])
     assert costs(made) == [PAID, FREE, PAID]
     assert (oracle.asked, len(shelf.puts)) == (2, 2)
     assert len({judgement.reading for judgement in made}) == 2
 
 
-def test_what_was_answered_is_answered_again_from_memory() -> None:
+async def test_what_was_answered_is_answered_again_from_memory() -> None:
     oracle, shelf = Oracle(), Shelf()
     judge = remembering(oracle, shelf)
-    first = judged(judge, oracle, [request()])
-    second = judged(judge, oracle, [request()])
+    first = await judged(judge, oracle, [request()])
+    second = await judged(judge, oracle, [request()])
     assert costs(first + second) == [PAID, FREE]
     assert (second[0].prompt, oracle.asked, judge.report().cache_hits) == ("prompt 0", 1, 1)
 
 
 @pytest.mark.parametrize("failure", ["unavailable", "unusable", "refused", "budget"])
-def test_failures_are_asked_again_and_their_cost_is_kept(failure: JudgeFailure) -> None:
+async def test_failures_are_asked_again_and_their_cost_is_kept(failure: JudgeFailure) -> None:
     oracle, shelf = Oracle(failure=failure), Shelf()
     judge = remembering(oracle, shelf)
-    made = judged(judge, oracle, [request(), request()]) + judged(judge, oracle, [request()])
+    made = (await judged(judge, oracle, [request(), request()])) + (await judged(judge, oracle, [request()]))
     assert costs(made) == [PAID, (0.0, 0, 0, False), PAID]
     assert [judgement.failure for judgement in made] == [failure] * 3
     assert (shelf.kept, len(shelf.puts)) == ({}, 2)
 
 
-def test_a_fresh_request_is_asked_past_the_cache_paid_and_not_kept() -> None:
+async def test_a_fresh_request_is_asked_past_the_cache_paid_and_not_kept() -> None:
     oracle, shelf = Oracle(), Shelf()
     judge = remembering(oracle, shelf)
-    kept = judged(judge, oracle, [request()])
+    kept = await judged(judge, oracle, [request()])
     fresh = request().model_copy(update={"fresh": True})
-    made = judged(judge, oracle, [fresh, fresh]) + judged(judge, oracle, [request()])
+    made = (await judged(judge, oracle, [fresh, fresh])) + (await judged(judge, oracle, [request()]))
     assert costs(kept + made) == [PAID, PAID, PAID, FREE]
     assert [judgement.reading for judgement in made] == ["", "", kept[0].reading]
     assert (oracle.asked, len(shelf.puts), shelf.kept[kept[0].reading].prompt) == (3, 3, "")
 
 
-def test_a_judgement_that_no_group_held_comes_back_with_its_cost_once() -> None:
+async def test_a_judgement_that_no_group_held_comes_back_with_its_cost_once() -> None:
     """Its process died between writing it down and writing the group."""
     shelf = Shelf()
     before = Oracle()
-    judged(remembering(before, shelf), before, [request(), request(1)])
+    await judged(remembering(before, shelf), before, [request(), request(1)])
     shelf.claimed.add(before.build_question(request(1)).cache_key)
     oracle = Oracle()
     judge = remembering(oracle, shelf)
-    made = judged(judge, oracle, [request()]) + judged(judge, oracle, [request(), request(1)])
+    made = (await judged(judge, oracle, [request()])) + (await judged(judge, oracle, [request(), request(1)]))
     assert (costs(made), oracle.asked) == ([PAID, FREE, FREE], 0)
 
 
-def test_nothing_is_used_that_could_not_be_written_down() -> None:
+async def test_nothing_is_used_that_could_not_be_written_down() -> None:
     oracle = Oracle()
-    (made,) = judged(remembering(oracle, Shelf(broken=True)), oracle, [request()])
+    (made,) = await judged(remembering(oracle, Shelf(broken=True)), oracle, [request()])
     assert (made.failure, made.verdicts, made.error) == (
         "unavailable",
         (),
@@ -192,106 +189,85 @@ def test_nothing_is_used_that_could_not_be_written_down() -> None:
     )
 
 
-def test_a_caller_who_leaves_takes_nobody_with_him() -> None:
-    async def play() -> tuple[Judgement, int, list[Judgement]]:
-        oracle, shelf = Oracle(), Shelf()
-        judge = remembering(oracle, shelf)
-        first, second = (asyncio.create_task(judge.judge(request())) for _ in range(2))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.wait([first])
-        oracle.gate.set()
-        return await second, oracle.asked, shelf.puts
-
-    made, asked, puts = asyncio.run(play())
-    assert (costs([made]), asked, len(puts)) == ([PAID], 1, 1)
+async def test_a_caller_who_leaves_takes_nobody_with_him() -> None:
+    oracle, shelf = Oracle(), Shelf()
+    judge = remembering(oracle, shelf)
+    first, second = (asyncio.create_task(judge.judge(request())) for _ in range(2))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait([first])
+    oracle.gate.set()
+    assert (costs([await second]), oracle.asked, len(shelf.puts)) == ([PAID], 1, 1)
 
 
-def test_what_is_under_way_at_the_end_is_written_down() -> None:
-    async def play() -> tuple[int, bool]:
-        oracle, shelf = Oracle(), Shelf()
-        judge = remembering(oracle, shelf)
-        reading = asyncio.create_task(judge.judge(request()))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        reading.cancel()
-        asyncio.get_running_loop().call_later(0.01, oracle.gate.set)
-        await judge.close()
-        return len(shelf.puts), oracle.closed
-
-    assert asyncio.run(play()) == (1, True)
+async def test_what_is_under_way_at_the_end_is_written_down() -> None:
+    oracle, shelf = Oracle(), Shelf()
+    judge = remembering(oracle, shelf)
+    reading = asyncio.create_task(judge.judge(request()))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    reading.cancel()
+    asyncio.get_running_loop().call_later(0.01, oracle.gate.set)
+    await judge.close()
+    assert (len(shelf.puts), oracle.closed) == (1, True)
 
 
-def test_what_was_spent_before_is_known_from_the_start() -> None:
-    async def play() -> BudgetState | None:
-        oracle, shelf = Oracle(), Shelf()
-        await shelf.put(Judgement(judge="oracle", model="m", order=(), calls=2, cost_usd=0.5))
-        judge = remembering(oracle, shelf)
-        await judge.open()
-        await judge.close()
-        return oracle.standing
-
+async def test_what_was_spent_before_is_known_from_the_start() -> None:
     before = Spending(readings=1, calls=2, cost_usd=0.5)
-    assert asyncio.run(play()) == BudgetState(total=before, today=before)
+    oracle, shelf = Oracle(), Shelf()
+    await shelf.put(Judgement(judge="oracle", model="m", order=(), calls=2, cost_usd=0.5))
+    judge = remembering(oracle, shelf)
+    await judge.open()
+    await judge.close()
+    assert oracle.standing == BudgetState(total=before, today=before)
 
 
-def test_what_others_spend_is_learnt_while_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_others_spend_is_learnt_while_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembered, "REFRESH_SECONDS", 0.01)
-
-    async def play() -> BudgetState | None:
-        oracle, shelf = Oracle(), Shelf()
-        judge = remembering(oracle, shelf)
-        await judge.open()
-        await shelf.put(Judgement(judge="oracle", model="m", order=(), calls=1))
-        oracle.refreshed.clear()
-        async with asyncio.timeout(5):
-            await oracle.refreshed.wait()
-        await judge.close()
-        return oracle.standing
-
     spent = Spending(readings=1, calls=1)
-    assert asyncio.run(play()) == BudgetState(spent, spent)
+    oracle, shelf = Oracle(), Shelf()
+    judge = remembering(oracle, shelf)
+    await judge.open()
+    await shelf.put(Judgement(judge="oracle", model="m", order=(), calls=1))
+    oracle.refreshed.clear()
+    async with asyncio.timeout(5):
+        await oracle.refreshed.wait()
+    await judge.close()
+    assert oracle.standing == BudgetState(spent, spent)
 
 
-def test_a_memory_that_asks_anew_answers_nothing_and_keeps_everything() -> None:
-    async def play() -> tuple[object, ...]:
-        shelf = Shelf()
-        anew = WriteOnlyMemory(shelf)
-        hold = Reservation("h", "j", used=Amount(1), open=Amount(2), seconds=9.0)
-        admitted = await anew.reserve(hold, BudgetConfig(tokens=3))
-        held = await anew.get_budget_state("j")
-        freed = await anew.release("j", "h")
-        put = await anew.put(Judgement(judge="j", model="m", order=(), calls=1, reading="r"))
-        return admitted.admits, held, freed, put, await anew.get("r"), list(shelf.kept)
-
+async def test_a_memory_that_asks_anew_answers_nothing_and_keeps_everything() -> None:
+    shelf = Shelf()
+    anew = WriteOnlyMemory(shelf)
+    hold = Reservation("h", "j", used=Amount(1), open=Amount(2), seconds=9.0)
+    admitted = await anew.reserve(hold, BudgetConfig(tokens=3))
+    states = [await anew.get_budget_state("j"), await anew.release("j", "h")]
+    states.append(await anew.put(Judgement(judge="j", model="m", order=(), calls=1, reading="r")))
     spent = Spending(readings=1, calls=1)
     held = BudgetState(used=Amount(1), open=Amount(2))
-    assert asyncio.run(play()) == ("now", held, BudgetState(), BudgetState(spent, spent), None, ["r"])
+    assert states == [held, BudgetState(), BudgetState(spent, spent)]
+    assert (admitted.admits, await anew.get("r"), list(shelf.kept)) == ("now", None, ["r"])
 
 
-def test_without_memory_everything_is_asked() -> None:
+async def test_without_memory_everything_is_asked() -> None:
     oracle = Oracle()
     judge = CachingJudge(oracle, InProcessMemory(lambda: datetime(2026, 1, 2, tzinfo=UTC)))
-    made = judged(judge, oracle, [request()]) + judged(judge, oracle, [request()])
+    made = (await judged(judge, oracle, [request()])) + (await judged(judge, oracle, [request()]))
     assert costs(made) == [PAID, PAID]
 
 
-def with_fallback(failure: JudgeFailure | None) -> tuple[Judgement, JudgeWithFallback]:
+async def with_fallback(failure: JudgeFailure | None) -> tuple[Judgement, JudgeWithFallback]:
     first, second = Oracle("first", failure), Oracle("second")
     judge = JudgeWithFallback(remembering(first, Shelf()), remembering(second, Shelf()))
-
-    async def play() -> Judgement:
-        first.gate.set()
-        second.gate.set()
-        return await judge.judge(request())
-
-    return asyncio.run(play()), judge
+    first.gate.set()
+    second.gate.set()
+    return await judge.judge(request()), judge
 
 
 @pytest.mark.parametrize("failure", ["refused", "unusable"])
-def test_a_failure_of_the_model_goes_to_the_fallback_and_is_kept_beside_its_answer(failure: JudgeFailure) -> None:
-    made, judge = with_fallback(failure)
+async def test_a_failure_of_the_model_goes_to_the_fallback_and_is_kept_beside_its_answer(failure: JudgeFailure) -> None:
+    made, judge = await with_fallback(failure)
     told = [(one.judge, one.failure, one.cost_usd, one.instead_of) for one in made.attempts]
     assert (made.judge, made.error) == ("second", None)
     assert told == [("first", failure, 1.0, ()), ("second", None, 1.0, ())]
@@ -299,8 +275,8 @@ def test_a_failure_of_the_model_goes_to_the_fallback_and_is_kept_beside_its_answ
 
 
 @pytest.mark.parametrize("failure", [None, "unavailable", "budget", "language"])
-def test_nothing_else_does(failure: JudgeFailure | None) -> None:
-    made, _ = with_fallback(failure)
+async def test_nothing_else_does(failure: JudgeFailure | None) -> None:
+    made, _ = await with_fallback(failure)
     assert (made.judge, made.failure, len(made.attempts)) == ("first", failure, 1)
 
 

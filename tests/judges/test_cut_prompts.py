@@ -11,6 +11,7 @@ from app.judges.chat_judge import ChatJudge
 from app.judges.configuration import PromptCounts, parse_usage
 from app.judges.panel import JudgePanel
 from tests.support.chat_server import Received, Reply, Script, serving
+from tests.support.event_loop import closed_after
 from tests.support.judge_cases import GOOD, REQUEST, RUBRIC, completion, config
 from tests.support.tables import read_table
 
@@ -70,12 +71,9 @@ def counting(window: int) -> Script:
 
 async def judge_with_events(url: str, counts: Sequence[int] = (0, 400, 900, 9)) -> tuple[list[Judgement], JudgeReport]:
     """One judgement for each count of events in its prompt."""
-    judge = ChatJudge(config(url, breaker_seconds=60))
     told = [REQUEST.model_copy(update={"document": {"events": ["The ferry sank."] * many}}) for many in counts]
-    try:
+    async with closed_after(ChatJudge(config(url, breaker_seconds=60))) as judge:
         return [await judge.judge(request) for request in told], judge.report()
-    finally:
-        await judge.close()
 
 
 def test_a_judge_that_does_not_read_is_not_believed() -> None:
@@ -110,16 +108,10 @@ def test_a_judge_that_reads_is_believed() -> None:
 
 
 @pytest.mark.parametrize(("window", "flagged"), [(100, True), (1_000_000, False)])
-def test_few_tokens_for_a_prompt_are_flagged(window: int, flagged: bool) -> None:
-    async def score(url: str) -> set[str]:
-        judge = ChatJudge(config(url))
-        texts = ["The ferry sank.", "As you wish.", "Hm, no."]
-        try:
-            made = await JudgePanel((judge,), 0.5).judge(Case(key="k", rubric=RUBRIC, document={}, candidates=texts))
-        finally:
-            await judge.close()
-        assert [each.outcome for each in made.scores] == ["scored"] * 3
-        return {flag for each in made.scores for flag in each.flags}
-
+async def test_few_tokens_for_a_prompt_are_flagged(window: int, flagged: bool) -> None:
+    texts = ["The ferry sank.", "As you wish.", "Hm, no."]
     with serving(counting(window)) as server:
-        assert ("prompt_cut" in asyncio.run(score(server.url))) == flagged
+        async with closed_after(ChatJudge(config(server.url))) as judge:
+            made = await JudgePanel((judge,), 0.5).judge(Case(key="k", rubric=RUBRIC, document={}, candidates=texts))
+    flags = {flag for each in made.scores for flag in each.flags}
+    assert ([each.outcome for each in made.scores], "prompt_cut" in flags) == (["scored"] * 3, flagged)

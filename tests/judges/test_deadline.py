@@ -13,12 +13,12 @@ from app.domain.scores import Score
 from app.judges import judge_client
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.panel import JudgePanel, build_chat_judges
+from app.main.store import Store
 from app.ports.environment import ManagedResource
 from app.ports.judges import Judge
 from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.judge_cases import RUBRIC, always, completion, config, failure, verdict
 from tests.support.shown_prompts import shown_to
-from tests.support.store_cases import opened
 
 PATIENCE = 30.0
 """Seconds after which a test that should have ended has not."""
@@ -60,15 +60,12 @@ async def let_go(judges: Mapping[str, Judge]) -> None:
             await judge.close()
 
 
-def judged(seconds: float, *configs: ChatJudgeConfig, fallbacks: Mapping[str, str] | None = None) -> PanelResult:
-    async def play() -> PanelResult:
-        judges = build_chat_judges(configs, fallbacks or {}, None)
-        try:
-            return await asked(judges, seconds)
-        finally:
-            await let_go(judges)
-
-    return asyncio.run(play())
+async def judged(seconds: float, *configs: ChatJudgeConfig, fallbacks: Mapping[str, str] | None = None) -> PanelResult:
+    judges = build_chat_judges(configs, fallbacks or {}, None)
+    try:
+        return await asked(judges, seconds)
+    finally:
+        await let_go(judges)
 
 
 def told(scores: tuple[Score, ...]) -> list[tuple[str | None, float | None, bool]]:
@@ -89,45 +86,45 @@ FAULTS: dict[str, tuple[Script, str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_of_the_judge_is_no_score_and_a_gated_reply_stays_0(
+async def test_a_fault_of_the_judge_is_no_score_and_a_gated_reply_stays_0(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judge_client, "FIRST_PAUSE_SECONDS", 0.01)
     script, words = FAULTS[fault]
     with serving(script) as server:
-        scores = judged(PATIENCE, config(server.url)).scores
+        scores = (await judged(PATIENCE, config(server.url))).scores
     found = [(score.outcome, score.reason, score.reward, words in score.rationale, score.flags) for score in scores]
     gated = ("scored", None, 0.0, False, ("breaks_character",))
     assert found == [("unscored", "judge_failed", None, True, ())] * 4 + [gated]
 
 
-def test_a_budget_that_is_used_up_is_its_own_reason() -> None:
+async def test_a_budget_that_is_used_up_is_its_own_reason() -> None:
     with serving(FAIR) as server:
-        scores = judged(PATIENCE, config(server.url, budget=BudgetConfig(tokens=10))).scores
+        scores = (await judged(PATIENCE, config(server.url, budget=BudgetConfig(tokens=10)))).scores
     assert [(score.reason, score.reward) for score in scores] == [("budget", None)] * 4 + [(None, 0.0)]
     assert server.received == []
 
 
-def test_a_judge_that_hangs_ends_with_the_time_of_the_group() -> None:
+async def test_a_judge_that_hangs_ends_with_the_time_of_the_group() -> None:
     with serving(HANGING) as server:
-        assert told(judged(SHORT, config(server.url, deadline_seconds=1.0)).scores) == NO_SCORE
+        assert told((await judged(SHORT, config(server.url, deadline_seconds=1.0))).scores) == NO_SCORE
 
 
-def test_so_does_a_queue_before_it() -> None:
+async def test_so_does_a_queue_before_it() -> None:
     with serving(HANGING) as server:
         limits = config(server.url, deadline_seconds=1.0, queue_seconds=2.0, max_concurrency=1)
-        result = judged(SHORT, limits)
+        result = await judged(SHORT, limits)
     assert (told(result.scores), [made.error for made in result.judgements]) == (
         NO_SCORE,
         [f"{LATE}0.3 s per group"] * 2,
     )
 
 
-def test_a_fallback_has_the_same_time() -> None:
+async def test_a_fallback_has_the_same_time() -> None:
     refusing = always(completion("I'm sorry, I can't help with that."))
     with serving(refusing) as server, serving(HANGING) as behind:
         configs = [config(server.url), config(behind.url, name="plain", deadline_seconds=2.0)]
-        result = judged(LONG, *configs, fallbacks={"big": "plain"})
+        result = await judged(LONG, *configs, fallbacks={"big": "plain"})
         assert (told(result.scores), len(behind.received)) == (NO_SCORE, 1)
 
 
@@ -139,9 +136,9 @@ def in_doubt(number: int, received: Received) -> Reply:
     return ranking_by(lambda texts: [*rest, best] if number else [best, *rest])(number, received)
 
 
-def test_doubt_has_the_same_time_and_what_was_read_stands() -> None:
+async def test_doubt_has_the_same_time_and_what_was_read_stands() -> None:
     with serving(in_doubt) as server:
-        result = judged(LONG, config(server.url, deadline_seconds=2.0))
+        result = await judged(LONG, config(server.url, deadline_seconds=2.0))
     assert [score.outcome for score in result.scores] == ["scored"] * 5
     assert [score.relative for score in result.scores[:4]] == pytest.approx([0.5, 0.657, 0.5, 0.343], abs=0.01)
     assert [made.error is None for made in result.judgements] == [True, True, False, False]
@@ -151,17 +148,13 @@ def slowly(script: Script) -> Script:
     return lambda number, received: replace(script(number, received), seconds=0.6)
 
 
-def test_an_answer_that_comes_too_late_is_kept_and_paid_for_once(store_url: str) -> None:
-    async def play(url: str) -> tuple[PanelResult, PanelResult, PanelResult]:
-        async with opened(store_url) as store:
-            judges = build_chat_judges([config(url)], {}, store.judge_cache)
-            try:
-                return await asked(judges, SHORT), await asked(judges, PATIENCE), await asked(judges, PATIENCE)
-            finally:
-                await let_go(judges)
-
+async def test_an_answer_that_comes_too_late_is_kept_and_paid_for_once(store: Store) -> None:
     with serving(slowly(FAIR)) as server:
-        late, repeated, again = asyncio.run(play(server.url))
+        judges = build_chat_judges([config(server.url)], {}, store.judge_cache)
+        try:
+            late, repeated, again = [await asked(judges, patience) for patience in (SHORT, PATIENCE, PATIENCE)]
+        finally:
+            await let_go(judges)
         calls = len(server.received)
     assert (told(late.scores), calls) == (NO_SCORE, 2)
     assert [[made.calls for made in result.judgements] for result in (late, repeated, again)] == [
@@ -172,12 +165,12 @@ def test_an_answer_that_comes_too_late_is_kept_and_paid_for_once(store_url: str)
     assert repeated.scores == again.scores
 
 
-def test_a_judge_that_breaks_off_by_itself_is_not_taken_for_late() -> None:
+async def test_a_judge_that_breaks_off_by_itself_is_not_taken_for_late() -> None:
     class Impatient:
         name, model, digest = "big", "m", "d"
 
         async def judge(self, request: object) -> object:
             raise TimeoutError
 
-    result = asyncio.run(asked({"big": Impatient()}, PATIENCE))  # type: ignore[dict-item]
+    result = await asked({"big": Impatient()}, PATIENCE)  # type: ignore[dict-item]
     assert {score.rationale for score in result.scores[:4]} == {"big: the judge raised an exception; see the log"}

@@ -1,6 +1,5 @@
 """Expected scores: the judge's doubt enters the number, and whatever does not fit leaves the answer as it was."""
 
-import asyncio
 import json
 import math
 import time
@@ -11,10 +10,9 @@ from hypothesis import strategies as st
 
 from app.domain.judging import Judgement
 from app.domain.values import Frozen
-from app.judges.chat_judge import ChatJudge
 from app.judges.verdicts import Token, insert_expected_scores, parse_tokens
 from tests.support.chat_server import Reply, serving
-from tests.support.judge_cases import GOOD, REQUEST, completion, config
+from tests.support.judge_cases import GOOD, completion, config, judged
 from tests.support.tables import read_table
 
 
@@ -127,27 +125,19 @@ def test_what_is_not_whole_is_nothing(choice: object) -> None:
     assert parse_tokens(choice) == ()
 
 
-def judge(text: str) -> Judgement:
+async def judge(text: str) -> Judgement:
     """Of a judge that was sure of all but its first digits, which might as well have been a 1."""
     torn = {"logprob": math.log(0.5), "top_logprobs": [{"token": "1", "logprob": math.log(0.5)}]}
     sure = {"logprob": 0.0, "top_logprobs": []}
     listed = [{"token": each, **(torn if place < len(GOOD) else sure)} for place, each in enumerate(text)]
     body = json.loads(completion(text).body)
     body["choices"][0]["logprobs"] = {"content": listed}
-
-    async def ask(url: str) -> Judgement:
-        asked = ChatJudge(config(url, expected_scores=True))
-        try:
-            return await asked.judge(REQUEST)
-        finally:
-            await asked.close()
-
     with serving(lambda number, received: Reply(json.dumps(body).encode())) as server:
-        return asyncio.run(ask(server.url))
+        return (await judged(config(server.url, expected_scores=True)))[1]
 
 
-def test_what_was_written_decides_whether_there_is_one_verdict() -> None:
+async def test_what_was_written_decides_whether_there_is_one_verdict() -> None:
     """A verdict that is said twice is one, though the judge was surer of it the second time."""
-    once, twice = judge(GOOD), judge(f"{GOOD}\n{GOOD}")
+    once, twice = await judge(GOOD), await judge(f"{GOOD}\n{GOOD}")
     assert (once.failure, twice.failure, twice.calls) == (None, None, 1)
     assert [each.scores for each in twice.verdicts or ()] != [each.scores for each in once.verdicts or ()]

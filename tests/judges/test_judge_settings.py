@@ -1,6 +1,5 @@
 """What the settings of a judge say reaches its server, counts as what was asked, and its secrets go nowhere else."""
 
-import asyncio
 import contextlib
 import json
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from app.domain.judging import Judgement
 from app.features.health.feature import find_shadow_judges
 from app.inference.connection import KeyFile
 from app.judges import judge_client as line
@@ -31,11 +29,11 @@ def configured(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> ChatJ
     return build_judge_config(settings, "stern", settings.judges["stern"])
 
 
-def test_what_is_set_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_set_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(always(completion(GOOD))) as server:
         found = configured(tmp_path, server.url, monkeypatch)
-        judged(found)
-        judged(found, REQUEST.model_copy(update={"vote": 2}))
+        await judged(found)
+        await judged(found, REQUEST.model_copy(update={"vote": 2}))
     sent = [{name: value for name, value in one.body.items() if name != "messages"} for one in server.received]
     fixed = {
         "model": "m",
@@ -83,28 +81,24 @@ def test_null_can_be_said_in_a_variable(tmp_path: Path, monkeypatch: pytest.Monk
     assert judge.extra_headers["A"].get_secret_value() == "b"
 
 
-def test_a_key_that_is_replaced_needs_no_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_that_is_replaced_needs_no_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "key"
     path.write_text("old-key", encoding="utf-8")
 
     def answered(number: int, received: Received) -> Reply:
         return completion(GOOD) if received.authorization == "Bearer new-key" else failure(401, "who is old-key?")
 
-    async def asked_twice(url: str) -> list[Judgement]:
-        judge = ChatJudge(config(url, api_key=KeyFile(path)))
+    with serving(answered) as server:
+        judge = ChatJudge(config(server.url, api_key=KeyFile(path)))
         before = await judge.judge(REQUEST)
         path.write_text("new-key", encoding="utf-8")
         after = await judge.judge(REQUEST)
         await judge.close()
-        return [before, after]
-
-    with serving(answered) as server:
-        before, after = asyncio.run(asked_twice(server.url))
     assert (before.error, after.error) == ("the judge's server answered 401", None)
 
 
 @pytest.mark.parametrize("status", [400, 418, 500])
-def test_no_secret_is_in_an_error(status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_secret_is_in_an_error(status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line, "LONGEST_PAUSE_SECONDS", 1_000.0)
     monkeypatch.setattr(line, "FIRST_PAUSE_SECONDS", 1_000.0)
 
@@ -112,14 +106,16 @@ def test_no_secret_is_in_an_error(status: int, tmp_path: Path, monkeypatch: pyte
         return failure(status, f"you sent {json.dumps(dict(received.headers))}")
 
     with serving(echo) as server:
-        judge, judgement = judged(configured(tmp_path, server.url, monkeypatch))
+        judge, judgement = await judged(configured(tmp_path, server.url, monkeypatch))
     told = judgement.model_dump_json() + judge.report().model_dump_json() + repr(judge)
     assert judgement.failure == "unavailable"
     assert [secret for secret in ("mounted-key", "secret-token") if secret in told] == []
 
 
 @pytest.mark.parametrize("usable", [True, False])
-def test_no_secret_that_a_server_repeats_is_kept(usable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_secret_that_a_server_repeats_is_kept(
+    usable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither in the answer nor in what is read from it, nor in the correction that quotes it."""
 
     def echo(number: int, received: Received) -> Reply:
@@ -130,16 +126,16 @@ def test_no_secret_that_a_server_repeats_is_kept(usable: bool, tmp_path: Path, m
         return Reply(json.dumps(named).encode())
 
     with serving(echo) as server:
-        _, judgement = judged(configured(tmp_path, server.url, monkeypatch))
+        _, judgement = await judged(configured(tmp_path, server.url, monkeypatch))
         told = judgement.model_dump_json() + json.dumps([one.body for one in server.received])
     assert (judgement.error is None, "…" in judgement.raw) == (usable, True)
     assert [secret for secret in ("mounted-key", "secret-token") if secret in told] == []
 
 
-def test_headers_that_hold_ordinary_words_change_no_reading() -> None:
+async def test_headers_that_hold_ordinary_words_change_no_reading() -> None:
     """The key of the answer, and what a judge quotes of a reply."""
     headers = {"X-Title": SecretStr("verdicts"), "X-Game": SecretStr("The ferry")}
     with serving(always(completion(GOOD))) as server:
-        _, plain = judged(config(server.url))
-        _, named = judged(config(server.url, extra_headers=headers))
+        _, plain = await judged(config(server.url))
+        _, named = await judged(config(server.url, extra_headers=headers))
     assert (named.error, named.verdicts, named.raw) == (None, plain.verdicts, GOOD)

@@ -136,10 +136,10 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_chat_judge(name: str) -> None:
+async def test_chat_judge(name: str) -> None:
     scenario = SCENARIOS[name]
     with serving(scenario.script) as server:
-        judge, judgement = judged(config(server.url, deadline_seconds=scenario.deadline))
+        judge, judgement = await judged(config(server.url, deadline_seconds=scenario.deadline))
     require_contract(judgement, judge)
     assert KEY not in judgement.model_dump_json()
     if scenario.calls:
@@ -155,17 +155,17 @@ def test_chat_judge(name: str) -> None:
         assert (judgement.failure, scenario.error in (judgement.error or "")) == (scenario.failure, True)
 
 
-def test_nobody_listens() -> None:
+async def test_nobody_listens() -> None:
     with serving(always(BAD)) as server:
         url = server.url
-    judge, judgement = judged(config(url, deadline_seconds=0.3))
+    judge, judgement = await judged(config(url, deadline_seconds=0.3))
     require_contract(judgement, judge)
     assert "could not be reached" in (judgement.error or "")
 
 
-def test_what_is_sent() -> None:
+async def test_what_is_sent() -> None:
     with serving(always(completion(GOOD))) as server:
-        _, judgement = judged(config(server.url))
+        _, judgement = await judged(config(server.url))
     sent = server.received[0]
     shown = shown_to(sent)
     assert (sent.path, sent.authorization) == ("/v1/chat/completions", f"Bearer {KEY}")
@@ -185,26 +185,28 @@ def test_what_is_sent() -> None:
     assert "weight" not in shown.rubric
 
 
-def test_options_that_a_server_may_not_know_are_left_out() -> None:
+async def test_options_that_a_server_may_not_know_are_left_out() -> None:
     with serving(always(completion(GOOD))) as server:
-        judged(config(server.url, json_mode="off", temperature=None, api_key=None))
+        await judged(config(server.url, json_mode="off", temperature=None, api_key=None))
     sent = server.received[0]
     assert {"response_format", "temperature"}.isdisjoint(sent.body)
     assert sent.authorization == ""
 
 
-def test_nothing_but_the_settings_says_how_a_judge_is_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_nothing_but_the_settings_says_how_a_judge_is_reached(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     (tmp_path / "netrc").write_text("default login someone password secret\n", encoding="utf-8")
     with serving(always(completion(GOOD))) as server:
-        _, judgement = judged(config(server.url, api_key=None))
+        _, judgement = await judged(config(server.url, api_key=None))
     assert (judgement.error, [sent.authorization for sent in server.received]) == (None, [""])
 
 
-def test_the_correction_says_what_was_wrong() -> None:
+async def test_the_correction_says_what_was_wrong() -> None:
     with serving(first(BAD)) as server:
-        _, judgement = judged(config(server.url))
+        _, judgement = await judged(config(server.url))
     asked = server.received[1].messages
     assert asked[:2] == server.received[0].messages
     assert asked[2] == {"role": "assistant", "content": "I would rather not."}
@@ -213,26 +215,26 @@ def test_the_correction_says_what_was_wrong() -> None:
 
 
 @pytest.mark.parametrize(("prices", "cost"), [(TokenPrices(), None), (TokenPrices(2.0, 10.0), 0.004)])
-def test_cost(prices: TokenPrices, cost: float | None) -> None:
+async def test_cost(prices: TokenPrices, cost: float | None) -> None:
     with serving(always(completion(GOOD))) as server:
-        _, judgement = judged(config(server.url, prices=prices))
+        _, judgement = await judged(config(server.url, prices=prices))
     assert judgement.cost_usd == pytest.approx(cost)
 
 
 @pytest.mark.parametrize("usage", [None, 3, {}, {"prompt_tokens": "many", "completion_tokens": -4}])
-def test_servers_that_do_not_count(usage: object) -> None:
+async def test_servers_that_do_not_count(usage: object) -> None:
     body = json.loads(completion(GOOD).body) | {"usage": usage}
     with serving(always(Reply(json.dumps(body).encode()))) as server:
-        _, judgement = judged(config(server.url))
+        _, judgement = await judged(config(server.url))
     read = sum(len(said["content"].encode()) for said in server.received[0].messages)
     assert judgement.error is None
     assert judgement.input_tokens == pytest.approx(read / 4, abs=50), "what a token is long as a rule"
     assert judgement.output_tokens == pytest.approx(len(GOOD) / 4, abs=50)
 
 
-def test_lone_surrogates_are_replaced_in_what_is_kept() -> None:
+async def test_lone_surrogates_are_replaced_in_what_is_kept() -> None:
     with serving(always(completion("\ud83d " + GOOD.replace("The ferry", "\\ud800 The ferry")))) as server:
-        _, judgement = judged(config(server.url))
+        _, judgement = await judged(config(server.url))
     assert judgement.raw.startswith("\ufffd ")
     assert judgement.verdicts[0].evidence == ()
     judgement.model_dump_json().encode()

@@ -78,112 +78,93 @@ def test_places_are_neither_lost_nor_given_twice(limit: int, events: list[tuple[
     asyncio.run(play())
 
 
-def test_a_place_given_to_somebody_who_just_left_is_passed_on() -> None:
-    async def play() -> tuple[bool, int]:
-        subject = slots(1)
-        await subject.acquire()
-        first = asyncio.create_task(subject.acquire())
-        second = asyncio.create_task(subject.acquire())
-        await asyncio.sleep(0)
-        subject.release()
-        first.cancel()
-        await asyncio.wait([first, second], timeout=1)
-        return second.done() and not second.cancelled(), subject.in_flight
-
-    assert asyncio.run(play()) == (True, 1)
+async def test_a_place_given_to_somebody_who_just_left_is_passed_on() -> None:
+    subject = slots(1)
+    await subject.acquire()
+    first = asyncio.create_task(subject.acquire())
+    second = asyncio.create_task(subject.acquire())
+    await asyncio.sleep(0)
+    subject.release()
+    first.cancel()
+    await asyncio.wait([first, second], timeout=1)
+    assert (second.done() and not second.cancelled(), subject.in_flight) == (True, 1)
 
 
-def test_nobody_is_admitted_once_the_time_is_over() -> None:
-    async def play() -> list[int]:
-        clock = Hand()
-        subject = slots(1, clock)
-        await subject.acquire()
-        waiting = asyncio.create_task(subject.acquire())
-        await asyncio.sleep(0)
-        clock.at = 10.0
-        subject.release()
-        seen = [subject.in_flight, subject.queued, subject.limit]
-        subject.grant(1, until=20.0)
-        await waiting
-        return [*seen, subject.in_flight]
-
-    assert asyncio.run(play()) == [0, 1, 0, 1]
+async def test_nobody_is_admitted_once_the_time_is_over() -> None:
+    clock = Hand()
+    subject = slots(1, clock)
+    await subject.acquire()
+    waiting = asyncio.create_task(subject.acquire())
+    await asyncio.sleep(0)
+    clock.at = 10.0
+    subject.release()
+    seen = [subject.in_flight, subject.queued, subject.limit]
+    subject.grant(1, until=20.0)
+    await waiting
+    assert [*seen, subject.in_flight] == [0, 1, 0, 1]
 
 
-def test_whoever_stops_waiting_for_a_rate_takes_nothing() -> None:
-    async def play() -> tuple[list[float], float]:
-        woken: list[float] = []
-        rate = RateCredit(60, lambda: woken.append(0.0))
-        rate.settle(15)
-        taken = await rate.take(99)
-        waiting = asyncio.create_task(rate.take(10))
-        await asyncio.sleep(0)
-        asked = [rate.seconds_missing, rate.compute_request(), rate.compute_request()]
-        waiting.cancel()
-        await asyncio.wait([waiting])
-        rate.settle(3)
-        return [taken, *asked, len(woken), rate.compute_request()], rate.give_back()
-
-    assert (asyncio.run(play()), compute_burst(60)) == (([15.0, 10.0, 25.0, 10.0, 1, 0.0], 3.0), 15.0)
+async def test_whoever_stops_waiting_for_a_rate_takes_nothing() -> None:
+    woken: list[float] = []
+    rate = RateCredit(60, lambda: woken.append(0.0))
+    rate.settle(15)
+    taken = await rate.take(99)
+    waiting = asyncio.create_task(rate.take(10))
+    await asyncio.sleep(0)
+    asked = [rate.seconds_missing, rate.compute_request(), rate.compute_request()]
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    rate.settle(3)
+    told = [taken, *asked, len(woken), rate.compute_request(), rate.give_back(), compute_burst(60)]
+    assert told == [15.0, 10.0, 25.0, 10.0, 1, 0.0, 3.0, 15.0]
 
 
-def test_use_beyond_the_credit_is_asked_for_and_not_given_back() -> None:
-    async def play() -> list[float]:
-        rate = RateCredit(60, lambda: None)
-        rate.settle(5)
-        rate.settle(await rate.take(4) - 9)
-        return [rate.give_back(), rate.compute_request()]
-
-    assert asyncio.run(play()) == [0.0, 8.0]
+async def test_use_beyond_the_credit_is_asked_for_and_not_given_back() -> None:
+    rate = RateCredit(60, lambda: None)
+    rate.settle(5)
+    rate.settle(await rate.take(4) - 9)
+    assert [rate.give_back(), rate.compute_request()] == [0.0, 8.0]
 
 
-def test_prompts_that_begin_alike_follow_one_another_and_nobody_waits_for_ever() -> None:
+async def test_prompts_that_begin_alike_follow_one_another_and_nobody_waits_for_ever() -> None:
     """Groups of three characters wait in turns."""
     names = [f"{'abc'[number % 3]}{number}" for number in range(3 * (LONGEST_RUN + 4))]
+    limit, order = CallSlots(lambda: 0.0, lambda: None), list[str]()
+    limit.grant(1, 1.0)
+    await limit.acquire()
 
-    async def admitted() -> str:
-        limit, order = CallSlots(lambda: 0.0, lambda: None), []
-        limit.grant(1, 1.0)
-        await limit.acquire()
-
-        async def call(name: str) -> None:
-            await limit.acquire(hash_beginnings(["rules" * 1000, name[0] * 5000, name]))
-            order.append(name[0])
-            limit.release()
-
-        calls = [asyncio.create_task(call(name)) for name in names]
-        await asyncio.sleep(0)
+    async def call(name: str) -> None:
+        await limit.acquire(hash_beginnings(["rules" * 1000, name[0] * 5000, name]))
+        order.append(name[0])
         limit.release()
-        await asyncio.gather(*calls)
-        return "".join(order)
 
-    order = asyncio.run(admitted())
+    calls = [asyncio.create_task(call(name)) for name in names]
+    await asyncio.sleep(0)
+    limit.release()
+    await asyncio.gather(*calls)
     runs = [len(list(run)) for _, run in groupby(order)]
     assert (sorted(order), len(runs)) == (sorted(name[0] for name in names), 5)
     assert runs[0] == 1 + LONGEST_RUN, "then the oldest of another character has its turn"
 
 
-def test_keys_take_turns_however_many_calls_one_of_them_has_waiting() -> None:
-    async def play() -> str:
-        subject, order = slots(1), []
-        await subject.acquire()
+async def test_keys_take_turns_however_many_calls_one_of_them_has_waiting() -> None:
+    subject, order = slots(1), []
+    await subject.acquire()
 
-        async def call(name: str) -> None:
-            await subject.acquire(hash_beginnings([name * 5000]))
-            order.append(name)
-            subject.release()
-
-        async def call_all(name: str, count: int) -> None:
-            with work_for(Caller(name, frozenset())):
-                await asyncio.gather(*(call(name) for _ in range(count)))
-
-        calling = [asyncio.create_task(call_all(name, count)) for name, count in (("a", 20), ("b", 3), ("c", 1))]
-        await asyncio.sleep(0.01)
+    async def call(name: str) -> None:
+        await subject.acquire(hash_beginnings([name * 5000]))
+        order.append(name)
         subject.release()
-        await asyncio.gather(*calling)
-        return "".join(order)
 
-    assert asyncio.run(play()) == "abcabab" + 17 * "a"
+    async def call_all(name: str, count: int) -> None:
+        with work_for(Caller(name, frozenset())):
+            await asyncio.gather(*(call(name) for _ in range(count)))
+
+    calling = [asyncio.create_task(call_all(name, count)) for name, count in (("a", 20), ("b", 3), ("c", 1))]
+    await asyncio.sleep(0.01)
+    subject.release()
+    await asyncio.gather(*calling)
+    assert "".join(order) == "abcabab" + 17 * "a"
 
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

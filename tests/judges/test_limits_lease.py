@@ -1,8 +1,8 @@
 """The limits of a judge over several processes: the contract of what shares them, and leases on it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
@@ -28,6 +28,7 @@ from app.ports.judges import JudgeCache
 from tests.judges.test_limits import Hand
 from tests.judges.test_limits_on_the_wire import Busy, asked
 from tests.support.chat_server import serving
+from tests.support.event_loop import closed_after
 from tests.support.judge_cases import config, failure
 from tests.support.store_cases import MovableClock, opened
 
@@ -60,38 +61,31 @@ def exchange(holder: str, wanted: int = 0, **more: object) -> LimitsExchange:
     return LimitsExchange("big", holder, limits, wanted=wanted, **more)  # type: ignore[arg-type]
 
 
-def test_processes_share_slots_rates_and_breaker(url: str) -> None:
+async def test_processes_share_slots_rates_and_breaker(url: str) -> None:
     clock = MovableClock()
-
-    async def play() -> list[LimitsGrant]:
-        async with shared_by_two(url, clock) as (one, other):
-            opened = BreakerNews("opened", 30.0, 5, "it answered 500 🐟")
-            limited = CallFeedback(rate_limited=True, retry_after=20.0)
-            seen = [
-                await one.exchange_limits(exchange("a", 6, requests=10.0, tokens=30.0)),
-                await other.exchange_limits(exchange("b", 6, requests=10.0, tokens=100.0)),
-                await one.exchange_limits(exchange("a", 6, in_flight=2, kept=2, news=opened, feedback=limited)),
-                await other.exchange_limits(exchange("b", 6, kept=1)),
-            ]
-            clock.forward(LEASE_SECONDS + 5.0)
-            return [*seen, await other.exchange_limits(exchange("b", 6, kept=1, wants_probe=True))]
-
-    assert asyncio.run(play()) == [
-        LimitsGrant(7, 7, 8, False, 10.0, 30.0, 0.0, None),
-        LimitsGrant(1, 1, 8, False, 2.5, 60.0, 0.0, None),
-        LimitsGrant(3, 3, 6, True, 0.0, 0.0, 20.0, OpenBreaker(30.0, 5, "it answered 500 🐟", "nobody")),
-        LimitsGrant(3, 3, 6, True, 0.0, 0.0, 20.0, OpenBreaker(30.0, 5, "it answered 500 🐟", "nobody")),
-        LimitsGrant(6, 6, 6, False, 0.0, 0.0, 5.0, OpenBreaker(15.0, 5, "it answered 500 🐟", "nobody")),
-    ]
+    async with shared_by_two(url, clock) as (one, other):
+        opened = BreakerNews("opened", 30.0, 5, "it answered 500 🐟")
+        limited = CallFeedback(rate_limited=True, retry_after=20.0)
+        seen = [
+            await one.exchange_limits(exchange("a", 6, requests=10.0, tokens=30.0)),
+            await other.exchange_limits(exchange("b", 6, requests=10.0, tokens=100.0)),
+            await one.exchange_limits(exchange("a", 6, in_flight=2, kept=2, news=opened, feedback=limited)),
+            await other.exchange_limits(exchange("b", 6, kept=1)),
+        ]
+        clock.forward(LEASE_SECONDS + 5.0)
+        assert [*seen, await other.exchange_limits(exchange("b", 6, kept=1, wants_probe=True))] == [
+            LimitsGrant(7, 7, 8, False, 10.0, 30.0, 0.0, None),
+            LimitsGrant(1, 1, 8, False, 2.5, 60.0, 0.0, None),
+            LimitsGrant(3, 3, 6, True, 0.0, 0.0, 20.0, OpenBreaker(30.0, 5, "it answered 500 🐟", "nobody")),
+            LimitsGrant(3, 3, 6, True, 0.0, 0.0, 20.0, OpenBreaker(30.0, 5, "it answered 500 🐟", "nobody")),
+            LimitsGrant(6, 6, 6, False, 0.0, 0.0, 5.0, OpenBreaker(15.0, 5, "it answered 500 🐟", "nobody")),
+        ]
 
 
-def test_processes_that_ask_at_once_never_hold_more_than_there_is(url: str) -> None:
-    async def play() -> int:
-        async with shared_by_two(url) as memories:
-            asking = [memories[number % 2].exchange_limits(exchange(f"p{number}", 3)) for number in range(20)]
-            return sum(grant.held for grant in await asyncio.gather(*asking))
-
-    assert asyncio.run(play()) == 8
+async def test_processes_that_ask_at_once_never_hold_more_than_there_is(url: str) -> None:
+    async with shared_by_two(url) as memories:
+        asking = [memories[number % 2].exchange_limits(exchange(f"p{number}", 3)) for number in range(20)]
+        assert sum(grant.held for grant in await asyncio.gather(*asking)) == 8
 
 
 async def judge_by_two(url: str, server: str, numbers: int, **settings: object) -> tuple[list[Judgement], list[int]]:
@@ -113,20 +107,17 @@ def test_no_more_calls_at_once_over_two_processes(url: str) -> None:
     assert ([judgement.error for judgement in found], busy.most, limits) == ([None] * 24, 3, [3, 3])
 
 
-def test_a_breaker_that_one_process_opened_is_open_for_the_other(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_breaker_that_one_process_opened_is_open_for_the_other(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(circuit_breaker, "BURST_SECONDS", 0.0)
-
-    async def play(server: str) -> list[str]:
+    with serving(lambda number, received: failure(500)) as server:
         async with shared_by_two(url) as memories:
-            chosen = config(server, breaker_failures=1, deadline_seconds=5.0)
+            chosen = config(server.url, breaker_failures=1, deadline_seconds=5.0)
             judges = [ChatJudge(chosen, memory) for memory in memories]
             errors = [(await judge.judge(asked(number))).error or "" for number, judge in enumerate(judges)]
             for judge in judges:
                 await judge.close()
-            return errors
-
-    with serving(lambda number, received: failure(500)) as server:
-        errors = asyncio.run(play(server.url))
     assert (len(server.received), ["open after 1 consecutive" in error for error in errors]) == (1, [True, True])
 
 
@@ -148,23 +139,15 @@ class Failing(InProcessMemory):
         return await super().exchange_limits(asked)
 
 
-def with_lease(memory: JudgeCache, scene: Callable[[LimitsLease, Hand], Awaitable[object]]) -> object:
-    async def play() -> object:
-        clock = Hand()
-        breaker = CircuitBreaker(3, 30.0, clock, lambda: datetime.now(UTC))
-        lease = LimitsLease("big", CallLimits(2), memory, breaker, clock)
-        try:
-            return await scene(lease, clock)
-        finally:
-            await lease.close()
-
-    return asyncio.run(play())
+def leasing(memory: JudgeCache, clock: Hand) -> AbstractAsyncContextManager[LimitsLease]:
+    breaker = CircuitBreaker(3, 30.0, clock, lambda: datetime.now(UTC))
+    return closed_after(LimitsLease("big", CallLimits(2), memory, breaker, clock))
 
 
-def test_without_the_store_calls_go_on_until_the_lease_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_store_calls_go_on_until_the_lease_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits_lease, "EXCHANGE_SECONDS", 0.01)
-
-    async def scene(lease: LimitsLease, clock: Hand) -> list[object]:
+    memory, clock = Failing(lambda number: StoreUnavailable("gone") if number else None), Hand()
+    async with leasing(memory, clock) as lease:
         await asyncio.gather(lease.slots.acquire(), lease.slots.acquire())
         await asyncio.sleep(0.05)
         lease.release()
@@ -175,35 +158,27 @@ def test_without_the_store_calls_go_on_until_the_lease_expires(monkeypatch: pyte
         await asyncio.sleep(0.05)
         seen = [waiting.done(), lease.trouble, lease.slots.limit]
         waiting.cancel()
-        return seen
-
-    assert with_lease(Failing(lambda number: StoreUnavailable("gone") if number else None), scene) == [False, "gone", 0]
+    assert seen == [False, "gone", 0]
 
 
-def test_an_unexpected_error_ends_no_lease_and_loses_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unexpected_error_ends_no_lease_and_loses_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits_lease, "EXCHANGE_SECONDS", 0.01)
     """What is held cannot be read once, as where a newer version wrote it."""
     memory = Failing(lambda number: None if number else ValueError("unreadable"))
-
-    async def scene(lease: LimitsLease, clock: Hand) -> list[object]:
+    async with leasing(memory, Hand()) as lease:
         lease.record(CallFeedback(rate_limited=True))
         async with asyncio.timeout(5.0):
             await lease.slots.acquire()
-        return [memory.told[0].feedback, lease.trouble]
-
-    assert with_lease(memory, scene) == [CallFeedback(rate_limited=True), ""]
+    assert (memory.told[0].feedback, lease.trouble) == (CallFeedback(rate_limited=True), "")
 
 
-def test_a_process_without_calls_gives_back_all_and_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_without_calls_gives_back_all_and_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits_lease, "EXCHANGE_SECONDS", 0.01)
-    memory = InProcessMemory(lambda: datetime.now(UTC))
-
-    async def scene(lease: LimitsLease, clock: Hand) -> list[object]:
+    memory, before = InProcessMemory(lambda: datetime.now(UTC)), len(asyncio.all_tasks())
+    async with leasing(memory, Hand()) as lease:
         await lease.slots.acquire()
         lease.release()
         await asyncio.sleep(0.05)
-        tasks = len(asyncio.all_tasks())
+        tasks = len(asyncio.all_tasks()) - before
         grant = await memory.exchange_limits(LimitsExchange("big", "another", CallLimits(2), wanted=2))
-        return [tasks, lease.slots.limit, grant.slots]
-
-    assert with_lease(memory, scene) == [1, 0, 2]
+        assert (tasks, lease.slots.limit, grant.slots) == (0, 0, 2)

@@ -17,6 +17,7 @@ from app.judges import limits as breaker
 from app.judges.chat_judge import ChatJudge
 from app.judges.configuration import ChatJudgeConfig, TokenPrices
 from tests.support.chat_server import Received, Reply, serving
+from tests.support.event_loop import closed_after
 from tests.support.judge_cases import BAD, GOOD, REQUEST, always, completion, config, failure, first
 from tests.support.tables import read_table
 
@@ -57,69 +58,62 @@ class Busy:
         return completion(GOOD)
 
 
-def made(chosen: ChatJudgeConfig, *waves: Sequence[int], pause: float = 0.0) -> tuple[ChatJudge, list[Judgement]]:
+async def made(chosen: ChatJudgeConfig, *waves: Sequence[int], pause: float = 0.0) -> tuple[ChatJudge, list[Judgement]]:
     """Each wave's readings at once, one wave after the other."""
-
-    async def play() -> tuple[ChatJudge, list[Judgement]]:
-        judge = ChatJudge(chosen)
-        found: list[Judgement] = []
-        try:
-            for wave in waves:
-                found += await readings(judge, wave)
-                await asyncio.sleep(pause)
-        finally:
-            await judge.close()
-        return judge, found
-
-    return asyncio.run(play())
+    found: list[Judgement] = []
+    async with closed_after(ChatJudge(chosen)) as judge:
+        for wave in waves:
+            found += await readings(judge, wave)
+            await asyncio.sleep(pause)
+    return judge, found
 
 
-def test_429_makes_the_limit_smaller() -> None:
+async def test_429_makes_the_limit_smaller() -> None:
     with serving(first(failure(429), failure(429), failure(429))) as server:
-        judge, found = made(config(server.url, max_concurrency=10), range(5))
+        judge, found = await made(config(server.url, max_concurrency=10), range(5))
     assert ([judgement.error for judgement in found], judge.report().limit) == ([None] * 5, 8)
     assert judge.report().last_error == "the judge's server answered 429"
 
 
-def test_waiting_for_a_limit_does_not_use_up_the_deadline() -> None:
+async def test_waiting_for_a_limit_does_not_use_up_the_deadline() -> None:
     with serving(Busy(seconds=0.2)) as server:
-        _, found = made(config(server.url, max_concurrency=1, deadline_seconds=0.5), range(5))
+        _, found = await made(config(server.url, max_concurrency=1, deadline_seconds=0.5), range(5))
     assert [judgement.error for judgement in found] == [None] * 5
     assert max(judgement.latency_seconds for judgement in found) > 0.9
 
 
-def test_nor_does_it_last_for_ever() -> None:
+async def test_nor_does_it_last_for_ever() -> None:
     with serving(Busy(seconds=0.6)) as server:
-        judge, found = made(config(server.url, max_concurrency=1, queue_seconds=0.2), range(2))
+        judge, found = await made(config(server.url, max_concurrency=1, queue_seconds=0.2), range(2))
     errors = sorted(judgement.error or "" for judgement in found)
     assert errors == ["", "no call got through this judge's limits within 0.2 s"]
     assert (judge.report().in_flight, judge.report().queued) == (0, 0)
 
 
-def test_requests_keep_their_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_keep_their_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge_limits, "BURST_SECONDS", 0.0)
     with serving(always(completion(GOOD))) as server:
         began = time.monotonic()
-        _, found = made(config(server.url, requests_per_minute=1200), range(6))
+        _, found = await made(config(server.url, requests_per_minute=1200), range(6))
     assert [judgement.error for judgement in found] == [None] * 6
     assert time.monotonic() - began >= 0.2
 
 
-def test_a_judge_that_is_down_is_left_alone_and_then_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_judge_that_is_down_is_left_alone_and_then_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breaker, "BURST_SECONDS", 0.0)
     with serving(always(failure(500))) as server:
-        judge, found = made(config(server.url, breaker_failures=3, breaker_seconds=60.0), (0,), (1, 2))
+        judge, found = await made(config(server.url, breaker_failures=3, breaker_seconds=60.0), (0,), (1, 2))
     words = "open after 3 consecutive failures; next attempt at 20"
     told = [(judgement.calls, words in (judgement.error or "")) for judgement in found]
     assert told == [(3, True), (0, True), (0, True)]
     assert (len(server.received), judge.report().health) == (3, "out")
 
 
-def test_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breaker, "BURST_SECONDS", 0.0)
     with serving(first(*[failure(500)] * 3)) as server:
         chosen = config(server.url, breaker_failures=3, breaker_seconds=0.2)
-        judge, found = made(chosen, (0,), (1,), (2, 3), pause=0.3)
+        judge, found = await made(chosen, (0,), (1,), (2, 3), pause=0.3)
     assert [judgement.calls for judgement in found] == [3, 1, 1, 1]
     assert ([judgement.error for judgement in found[1:]], judge.report().health) == ([None] * 3, "ok")
 
@@ -127,10 +121,10 @@ def test_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "budget", [BudgetConfig(usd=0.02), BudgetConfig(usd_per_day=0.02), BudgetConfig(tokens=6500)], ids=str
 )
-def test_a_budget_stops_before_it_is_exceeded(budget: BudgetConfig) -> None:
+async def test_a_budget_stops_before_it_is_exceeded(budget: BudgetConfig) -> None:
     """However many ask at once. A call may cost about 0.007 dollars and takes 0.004."""
     with serving(Busy()) as server:
-        judge, found = made(config(server.url, prices=PRICES, budget=budget), range(20), range(20, 30))
+        judge, found = await made(config(server.url, prices=PRICES, budget=budget), range(20), range(20, 30))
         calls = len(server.received)
     paid = [judgement for judgement in found if judgement.calls]
     refused = [judgement for judgement in found if not judgement.calls]
@@ -147,7 +141,7 @@ CHARGED_CALLS = read_table(__file__, "charged_calls.yaml", dict[str, tuple[Reply
 
 
 @pytest.mark.parametrize(("reply", "calls", "unanswered"), CHARGED_CALLS.values(), ids=CHARGED_CALLS)
-def test_calls_that_may_have_been_charged_show_apart_and_count(reply: Reply, calls: int, unanswered: int) -> None:
+async def test_calls_that_may_have_been_charged_show_apart_and_count(reply: Reply, calls: int, unanswered: int) -> None:
     """Two servers would charge for a call of which nothing came; what they say no to costs nothing."""
 
     def script(number: int, received: Received) -> Reply:
@@ -155,7 +149,7 @@ def test_calls_that_may_have_been_charged_show_apart_and_count(reply: Reply, cal
 
     with serving(script) as server:
         chosen = config(server.url, prices=PRICES, budget=BudgetConfig(usd=1.0), deadline_seconds=0.6)
-        judge, found = made(chosen, (0,))
+        judge, found = await made(chosen, (0,))
     [judgement] = found
     report = judge.report()
     apart = (judgement.unanswered_calls, judgement.unanswered_tokens > 0, judgement.unanswered_usd > 0)
@@ -166,9 +160,9 @@ def test_calls_that_may_have_been_charged_show_apart_and_count(reply: Reply, cal
     assert report.budget_left_usd == pytest.approx(1.0 - spent.cost_usd - spent.unanswered_usd)
 
 
-def test_unusable_answers_count_as_well() -> None:
+async def test_unusable_answers_count_as_well() -> None:
     with serving(always(BAD)) as server:
-        judge, found = made(config(server.url, prices=PRICES), (0,))
+        judge, found = await made(config(server.url, prices=PRICES), (0,))
     assert (found[0].cost_usd, judge.report().spent.cost_usd, found[0].failure) == (0.008, 0.008, "unusable")
 
 
@@ -177,9 +171,9 @@ def refusing_forms(number: int, received: Received) -> Reply:
     return failure(400, "unknown field") if "response_format" in received.body else completion(GOOD)
 
 
-def test_a_server_that_knows_no_form_is_asked_without_from_then_on() -> None:
+async def test_a_server_that_knows_no_form_is_asked_without_from_then_on() -> None:
     with serving(refusing_forms) as server:
-        _, found = made(config(server.url, json_mode="schema"), (0,), (1,))
+        _, found = await made(config(server.url, json_mode="schema"), (0,), (1,))
     forms = [
         body.get("type") if isinstance(body := received.body.get("response_format"), dict) else None
         for received in server.received
@@ -188,19 +182,19 @@ def test_a_server_that_knows_no_form_is_asked_without_from_then_on() -> None:
     assert [(judgement.calls, judgement.error) for judgement in found] == [(3, None), (1, None)]
 
 
-def test_a_request_that_is_wrong_in_itself_weakens_no_form() -> None:
+async def test_a_request_that_is_wrong_in_itself_weakens_no_form() -> None:
     def script(number: int, received: Received) -> Reply:
         return failure(400, "too long") if "number: 0" in received.messages[1]["content"] else completion(GOOD)
 
     with serving(script) as server:
-        _, found = made(config(server.url), (0,), (1,), (0,))
+        _, found = await made(config(server.url), (0,), (1,), (0,))
     assert [(judgement.calls, judgement.error is None) for judgement in found] == [(2, False), (1, True), (1, False)]
     assert "response_format" in server.received[2].body
 
 
-def test_the_schema_names_the_candidates_and_criteria() -> None:
+async def test_the_schema_names_the_candidates_and_criteria() -> None:
     with serving(always(completion(GOOD))) as server:
-        made(config(server.url, json_mode="schema", token_parameter="max_completion_tokens"), (0,))
+        await made(config(server.url, json_mode="schema", token_parameter="max_completion_tokens"), (0,))
     body = server.received[0].body
     form = body["response_format"]
     assert isinstance(form, dict)
@@ -238,7 +232,7 @@ def cheap(reply: Reply) -> Reply:
 
 
 @pytest.mark.parametrize("trouble", [cheap(BAD), failure(500)], ids=["unusable", "500"])
-def test_who_must_ask_again_and_who_waits_for_the_budget_do_not_wait_for_one_another(trouble: Reply) -> None:
+async def test_who_must_ask_again_and_who_waits_for_the_budget_do_not_wait_for_one_another(trouble: Reply) -> None:
     """One call at a time, and tokens for no second one beside it."""
 
     def script(number: int, received: Received) -> Reply:
@@ -246,11 +240,11 @@ def test_who_must_ask_again_and_who_waits_for_the_budget_do_not_wait_for_one_ano
 
     with serving(script) as server:
         chosen = config(server.url, max_concurrency=1, queue_seconds=2.0, budget=BudgetConfig(tokens=3_500))
-        _, found = made(chosen, range(2))
+        _, found = await made(chosen, range(2))
     assert [judgement.error for judgement in found] == [None, None]
 
 
-def test_who_stood_in_line_does_not_ask_before_the_time() -> None:
+async def test_who_stood_in_line_does_not_ask_before_the_time() -> None:
     """A server that asks to be left alone is left alone, also by those who were already waiting for their turn."""
     arrived: list[float] = []
 
@@ -259,6 +253,6 @@ def test_who_stood_in_line_does_not_ask_before_the_time() -> None:
         return replace(failure(429, retry_after="0.5"), seconds=0.1) if number == 0 else completion(GOOD)
 
     with serving(script) as server:
-        _, found = made(config(server.url, max_concurrency=1), range(4))
+        _, found = await made(config(server.url, max_concurrency=1), range(4))
     assert ([judgement.error for judgement in found], len(arrived)) == ([None] * 4, 5)
     assert arrived[1] - arrived[0] >= 0.6

@@ -1,6 +1,5 @@
 """What a chat judge asks over the wire in each mode, and what it makes of token probabilities."""
 
-import asyncio
 import json
 import math
 from typing import get_args
@@ -13,6 +12,7 @@ from app.judges.configuration import ChatJudgeConfig
 from app.judges.panel import JudgePanel
 from tests.judges.scripted import build_rubric
 from tests.support.chat_server import Received, Reply, Script, serving
+from tests.support.event_loop import closed_after
 from tests.support.shown_prompts import shown_to
 
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -57,26 +57,19 @@ def torn(text: str) -> object:
     }
 
 
-def judged(script: Script, mode: Mode, *, expected_scores: bool = False) -> tuple[PanelResult, list[Received]]:
-    async def once(url: str) -> PanelResult:
-        judge = ChatJudge(
-            ChatJudgeConfig(
-                name="wired", base_url=url, model="judge-1", json_mode="schema", expected_scores=expected_scores
-            )
-        )
-        try:
-            case = Case(key="k", rubric=RUBRIC, document={}, candidates=TEXTS)
-            return await JudgePanel((judge,), 0.5, mode).judge(case)
-        finally:
-            await judge.close()
-
+async def judged(script: Script, mode: Mode, *, expected_scores: bool = False) -> tuple[PanelResult, list[Received]]:
+    case = Case(key="k", rubric=RUBRIC, document={}, candidates=TEXTS)
     with serving(script) as server:
-        return asyncio.run(once(server.url)), server.received
+        settings = ChatJudgeConfig(
+            name="wired", base_url=server.url, model="judge-1", json_mode="schema", expected_scores=expected_scores
+        )
+        async with closed_after(ChatJudge(settings)) as judge:
+            return await JudgePanel((judge,), 0.5, mode).judge(case), server.received
 
 
 @pytest.mark.parametrize(("mode", "calls", "at_once"), [("listwise", 2, 3), ("pairwise", 6, 2), ("pointwise", 3, 1)])
-def test_each_mode_has_its_own_question(mode: Mode, calls: int, at_once: int) -> None:
-    result, received = judged(lambda number, received: completion(fair(received)), mode)
+async def test_each_mode_has_its_own_question(mode: Mode, calls: int, at_once: int) -> None:
+    result, received = await judged(lambda number, received: completion(fair(received)), mode)
     assert [judgement.error for judgement in result.judgements] == [None] * calls
     assert {len(shown(each)) for each in received} == {at_once}
     assert [score.relative for score in result.scores] == pytest.approx([1.0, 0.5, 0.0])
@@ -91,24 +84,24 @@ def test_each_mode_has_its_own_question(mode: Mode, calls: int, at_once: int) ->
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_probabilities_enter_the_scores(mode: Mode) -> None:
+async def test_probabilities_enter_the_scores(mode: Mode) -> None:
     def script(number: int, received: Received) -> Reply:
         assert (received.body["logprobs"], received.body["top_logprobs"]) == (True, 8)
         return completion(fair(received), torn(fair(received)))
 
-    result, _ = judged(script, mode, expected_scores=True)
+    result, _ = await judged(script, mode, expected_scores=True)
     assert [score.absolute for score in result.scores] == pytest.approx([3.5 / 4, 2.5 / 4, 0.5 / 4])
     assert {judgement.error for judgement in result.judgements} == {None}
     assert all('"likeness": 4}' in judgement.raw for judgement in holding(result, "good one"))
 
 
 @pytest.mark.parametrize("expected_scores", [True, False])
-def test_without_probabilities_the_plain_score_counts(expected_scores: bool) -> None:
+async def test_without_probabilities_the_plain_score_counts(expected_scores: bool) -> None:
     def script(number: int, received: Received) -> Reply:
         assert ("logprobs" in received.body) is expected_scores
         return completion(fair(received), None if expected_scores else torn(fair(received)))
 
-    result, _ = judged(script, "pointwise", expected_scores=expected_scores)
+    result, _ = await judged(script, "pointwise", expected_scores=expected_scores)
     assert [score.absolute for score in result.scores] == [1.0, 0.75, 0.25]
 
 

@@ -94,16 +94,6 @@ def test_a_score_is_made_of_its_parts() -> None:
     )
 
 
-def test_two_readings_of_a_clear_group_in_mirrored_orders() -> None:
-    judge = ScriptedJudge(score_by_text(QUALITIES))
-    result = judged(judge, case(*FIVE))
-    orders = [[candidate.text for candidate in request.candidates] for request in judge.requests]
-    assert (len(orders), orders[0]) == (2, orders[1][::-1])
-    assert [judgement.order for judgement in result.judgements] == [
-        tuple(candidate.id for candidate in request.candidates) for request in judge.requests
-    ]
-
-
 def test_scores_that_do_not_follow_slots_survive_a_ranking_that_does() -> None:
     torn = ChangedJudge(
         score_by_text(QUALITIES), whole=lambda made, number: {"ranking": tuple((name,) for name in made.order)}
@@ -247,16 +237,6 @@ def test_all_gated_asks_nobody() -> None:
 def test_a_long_group_is_gated_like_a_short_one() -> None:
     result = judged(ScriptedJudge(score_by_text({"alpha one": 1.0})), case("alpha one", "<|im_end|>" * 10_000))
     assert rewards(result) == [1.0, 0.0]
-
-
-@pytest.mark.parametrize("place", [0, 1])
-def test_an_order_without_its_mirror_is_asked_for_again_and_then_no_score(place: int) -> None:
-    def outcome(*failing: int) -> tuple[int, set[str]]:
-        judge = ScriptedJudge(fail_requests_at(frozenset(failing), score_by_text(QUALITIES)))
-        result = judged(judge, case(*FIVE))
-        return len(result.judgements), {score.reason or score.outcome for score in result.scores}
-
-    assert (outcome(place), outcome(place, 2)) == ((3, {"scored"}), (3, {"judge_failed"}))
 
 
 @pytest.mark.parametrize("failure", ["refused", "budget", "language"])

@@ -1,6 +1,5 @@
 """Judges on the wire that will not judge, and the judge behind them."""
 
-import asyncio
 import json
 
 import pytest
@@ -25,9 +24,9 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line, "FIRST_PAUSE_SECONDS", 0.01)
 
 
-def with_fallback(script: Script, behind: Script) -> Judgement:
-    async def once(url: str, other: str) -> Judgement:
-        configs = [config(url, deadline_seconds=2.0), config(other, name="plain", deadline_seconds=2.0)]
+async def with_fallback(script: Script, behind: Script) -> Judgement:
+    with serving(script) as server, serving(behind) as other:
+        configs = [config(server.url, deadline_seconds=2.0), config(other.url, name="plain", deadline_seconds=2.0)]
         judges = build_chat_judges(configs, {"big": "plain"}, None)
         try:
             return await judges["big"].judge(REQUEST)
@@ -35,9 +34,6 @@ def with_fallback(script: Script, behind: Script) -> Judgement:
             for judge in judges.values():
                 if isinstance(judge, ManagedResource):
                     await judge.close()
-
-    with serving(script) as server, serving(behind) as other:
-        return asyncio.run(once(server.url, other.url))
 
 
 def told(judgement: Judgement) -> list[tuple[str, JudgeFailure | None, int]]:
@@ -60,25 +56,25 @@ ANSWERS: dict[str, tuple[Script, JudgeFailure | None, int]] = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_who_will_not_judge_is_replaced_and_anything_else_stands_as_it_is(name: str) -> None:
+async def test_who_will_not_judge_is_replaced_and_anything_else_stands_as_it_is(name: str) -> None:
     script, kind, calls = ANSWERS[name]
     behind: list[tuple[str, JudgeFailure | None, int]] = [("plain", None, 1)] if kind in ("refused", "unusable") else []
-    assert told(with_fallback(script, always(completion(GOOD)))) == [("big", kind, calls), *behind]
+    assert told(await with_fallback(script, always(completion(GOOD)))) == [("big", kind, calls), *behind]
 
 
-def test_when_both_refuse_there_is_no_answer() -> None:
-    judgement = with_fallback(always(completion(SORRY)), always(completion(SORRY)))
+async def test_when_both_refuse_there_is_no_answer() -> None:
+    judgement = await with_fallback(always(completion(SORRY)), always(completion(SORRY)))
     assert (told(judgement), judgement.error) == (
         [("big", "refused", 1), ("plain", "refused", 2)],
         f"the judge refuses: {SORRY}",
     )
 
 
-def test_without_a_fallback_a_refusal_in_words_is_argued_with_once() -> None:
+async def test_without_a_fallback_a_refusal_in_words_is_argued_with_once() -> None:
     with serving(first(completion(SORRY))) as server:
-        gave_in = judged(config(server.url))[1]
+        gave_in = (await judged(config(server.url)))[1]
     with serving(always(completion(SORRY))) as server:
-        insisted = judged(config(server.url))[1]
+        insisted = (await judged(config(server.url)))[1]
     assert told(gave_in) + told(insisted) == [("big", None, 2), ("big", "refused", 2)]
 
 

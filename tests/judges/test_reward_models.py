@@ -123,20 +123,19 @@ def build_judge(
     return build_reward_judges([RewardModelConfig(server, route, template)], None)["rm"]
 
 
-def judge_group(*judges: Judge, texts: tuple[str, ...] = TEXTS, asked: tuple[Message, ...] = ASKED) -> PanelResult:
+async def judge_group(
+    *judges: Judge, texts: tuple[str, ...] = TEXTS, asked: tuple[Message, ...] = ASKED
+) -> PanelResult:
     case = Case(key="k", rubric=RUBRIC, document={}, candidates=texts, conversation=asked)
-    return run_cases(judges, [case])[0]
+    return (await run_cases(judges, [case]))[0]
 
 
-def run_cases(judges: Sequence[Judge], cases: Sequence[Case]) -> list[PanelResult]:
-    async def run() -> list[PanelResult]:
-        panel = JudgePanel(judges, 0.5)
-        try:
-            return [await panel.judge(case) for case in cases]
-        finally:
-            await asyncio.gather(*(judge.close() for judge in judges if isinstance(judge, ManagedResource)))
-
-    return asyncio.run(run())
+async def run_cases(judges: Sequence[Judge], cases: Sequence[Case]) -> list[PanelResult]:
+    panel = JudgePanel(judges, 0.5)
+    try:
+        return [await panel.judge(case) for case in cases]
+    finally:
+        await asyncio.gather(*(judge.close() for judge in judges if isinstance(judge, ManagedResource)))
 
 
 def answering(answer: Answer) -> Script:
@@ -157,10 +156,10 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_linear_scorer_gets_its_rewards_and_order_back(name: str, tmp_path: Path) -> None:
+async def test_a_linear_scorer_gets_its_rewards_and_order_back(name: str, tmp_path: Path) -> None:
     route, here, path, body, answer = FORMS[name]
     with serving(answering(answer)) as server:
-        judged = judge_group(build_judge(server.url, tmp_path, route, here=here, deadline_seconds=30.0))
+        judged = await judge_group(build_judge(server.url, tmp_path, route, here=here, deadline_seconds=30.0))
     sent = sorted(json.dumps(received.body) for received in server.received)
     assert sent == sorted(json.dumps(body(text)) for text in TEXTS)
     assert {(received.path, received.authorization) for received in server.received} == {(path, f"Bearer {KEY}")}
@@ -173,10 +172,10 @@ def test_a_linear_scorer_gets_its_rewards_and_order_back(name: str, tmp_path: Pa
     assert [[one.name for one in score_.criteria] for score_ in judged.scores] == [["reward_model"]] * len(TEXTS)
 
 
-def test_a_reward_is_kept_though_a_header_holds_the_same_digits(tmp_path: Path) -> None:
+async def test_a_reward_is_kept_though_a_header_holds_the_same_digits(tmp_path: Path) -> None:
     headers = {"X-Version": SecretStr("2024")}
     with serving(lambda number, received: Reply(b'{"rewards": [0.2024]}')) as server:
-        judged = judge_group(build_judge(server.url, tmp_path, extra_headers=headers), texts=TEXTS[:1])
+        judged = await judge_group(build_judge(server.url, tmp_path, extra_headers=headers), texts=TEXTS[:1])
     assert [one.verdicts[0].reward for one in judged.judgements] == [0.2024]
 
 
@@ -195,27 +194,27 @@ def test_a_reward_is_kept_though_a_header_holds_the_same_digits(tmp_path: Path) 
         (Reply(b'[1.0]'), "an answer of another form"),
     ],
 )  # fmt: skip
-def test_what_fails_is_unscored_with_the_reason(tmp_path: Path, reply: Reply, says: str) -> None:
+async def test_what_fails_is_unscored_with_the_reason(tmp_path: Path, reply: Reply, says: str) -> None:
     with serving(lambda number, received: reply) as server:
-        scores = judge_group(build_judge(server.url, tmp_path), texts=TEXTS[:2]).scores
+        scores = (await judge_group(build_judge(server.url, tmp_path), texts=TEXTS[:2])).scores
     assert [(one.outcome, one.reason, says in one.rationale) for one in scores] == [
         ("unscored", "judge_failed", True)
     ] * 2, scores[0].rationale
 
 
-def test_one_text_without_an_answer_leaves_the_group_without_scores(tmp_path: Path) -> None:
+async def test_one_text_without_an_answer_leaves_the_group_without_scores(tmp_path: Path) -> None:
     def script(number: int, received: Received) -> Reply:
         whole = answering(rewarded)(number, received)
         return Reply(b"{}", 400) if "No!!!" in json.dumps(received.body) else whole
 
     with serving(script) as server:
-        scores = judge_group(build_judge(server.url, tmp_path)).scores
+        scores = (await judge_group(build_judge(server.url, tmp_path))).scores
     assert {(one.outcome, one.reason) for one in scores} == {("unscored", "judge_failed")}
 
 
-def test_an_environment_without_a_conversation_is_unscored(tmp_path: Path) -> None:
+async def test_an_environment_without_a_conversation_is_unscored(tmp_path: Path) -> None:
     with serving(answering(rewarded)) as server:
-        scores = judge_group(build_judge(server.url, tmp_path), asked=()).scores
+        scores = (await judge_group(build_judge(server.url, tmp_path), asked=())).scores
     assert (scores[0].outcome, "gives no conversation" in scores[0].rationale, server.received) == (
         "unscored",
         True,
@@ -223,14 +222,14 @@ def test_an_environment_without_a_conversation_is_unscored(tmp_path: Path) -> No
     )
 
 
-def test_in_a_panel_it_counts_for_the_order_and_not_for_the_rubric(tmp_path: Path) -> None:
+async def test_in_a_panel_it_counts_for_the_order_and_not_for_the_rubric(tmp_path: Path) -> None:
     marks = {"One.": 0.2, "No!!!": 0.8}
     chat = ScriptedJudge(score_by_text(marks))
     with serving(answering(rewarded)) as server:
-        both = judge_group(chat, build_judge(server.url, tmp_path), texts=tuple(marks)).scores
-        alone = judge_group(chat, texts=tuple(marks)).scores
+        both = (await judge_group(chat, build_judge(server.url, tmp_path), texts=tuple(marks))).scores
+        alone = (await judge_group(chat, texts=tuple(marks))).scores
         out = ScriptedJudge(fail_requests())
-        failed = judge_group(out, build_judge(server.url, tmp_path), texts=tuple(marks)).scores
+        failed = (await judge_group(out, build_judge(server.url, tmp_path), texts=tuple(marks))).scores
     below, above = normalise_rewards([score(text) for text in marks])
     assert [one.criteria for one in both] == [one.criteria for one in alone]
     assert [one.absolute for one in both] == [one.absolute for one in alone]
@@ -249,11 +248,11 @@ def test_normalising_keeps_the_order_whatever_the_scale(rewards: tuple[float, ..
     assert normalise_rewards([1.0, 2.0, 4.0]) == pytest.approx(normalise_rewards([-7.0, -5.0, -1.0]))
 
 
-def test_a_rubric_makes_no_difference_to_what_is_asked(tmp_path: Path) -> None:
+async def test_a_rubric_makes_no_difference_to_what_is_asked(tmp_path: Path) -> None:
     other = Rubric(name="other", version="2", instructions="", criteria=RUBRIC.criteria[:1])
     with serving(answering(rewarded)) as server:
         case = Case(key="k", rubric=RUBRIC, document={}, candidates=TEXTS[:2], conversation=ASKED)
         cases = [case, case.model_copy(update={"rubric": other})]
-        first, second = run_cases([build_judge(server.url, tmp_path)], cases)
+        first, second = await run_cases([build_judge(server.url, tmp_path)], cases)
     bodies = {json.dumps(received.body) for received in server.received}
     assert (len(bodies), [one.reward for one in first.scores]) == (2, [one.reward for one in second.scores])

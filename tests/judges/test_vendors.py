@@ -17,6 +17,7 @@ from app.judges.judge_client import ChatResponse, ServerTraits, parse_response
 from app.judges.panel import build_chat_judges
 from app.judges.verdicts import build_response_format, choose_mode
 from tests.support.chat_server import ChatServer
+from tests.support.event_loop import closed_after
 from tests.support.judge_cases import GOOD, REQUEST, completion, config
 from tests.support.tables import read_table
 from tests.support.vendors import LIMIT, Vendor, read_vendors, serving_vendors
@@ -42,11 +43,8 @@ def configure(server: ChatServer, vendor: Vendor, name: str = "big") -> ChatJudg
 
 
 async def judge_twice(settings: ChatJudgeConfig) -> tuple[Judgement, Judgement, JudgeReport]:
-    judge = ChatJudge(settings)
-    try:
+    async with closed_after(ChatJudge(settings)) as judge:
         return await judge.judge(REQUEST), await judge.judge(REQUEST), judge.report()
-    finally:
-        await judge.close()
 
 
 @pytest.mark.parametrize("vendor", ALL, ids=lambda vendor: f"{vendor.server}: {vendor.case}")
@@ -64,19 +62,15 @@ def test_a_judgement_by_it(server: ChatServer, vendor: Vendor) -> None:
     assert sum(sent.path.startswith(f"/{ALL.index(vendor)}/") for sent in server.received) == sum(vendor.calls)
 
 
-def test_what_one_judge_found_out_its_namesakes_know(server: ChatServer) -> None:
+async def test_what_one_judge_found_out_its_namesakes_know(server: ChatServer) -> None:
     vendor = next(each for each in ALL if len(each.changes) == 3)
     configs = [configure(server, vendor, name) for name in ("one", "other")]
-
-    async def judge_in_turn() -> list[int]:
-        judges = build_chat_judges(configs, {}, None).values()
-        assert all(isinstance(judge, CachingJudge) for judge in judges)
-        try:
-            return [(await judge.judge(REQUEST)).calls for judge in judges]
-        finally:
-            await asyncio.gather(*(judge.close() for judge in judges if isinstance(judge, CachingJudge)))
-
-    assert asyncio.run(judge_in_turn()) == [4, 1]
+    judges = build_chat_judges(configs, {}, None).values()
+    assert all(isinstance(judge, CachingJudge) for judge in judges)
+    try:
+        assert [(await judge.judge(REQUEST)).calls for judge in judges] == [4, 1]
+    finally:
+        await asyncio.gather(*(judge.close() for judge in judges if isinstance(judge, CachingJudge)))
 
 
 def test_a_call_that_began_before_goes_on_with_what_another_found_out() -> None:

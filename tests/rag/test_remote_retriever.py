@@ -3,7 +3,8 @@ meets then."""
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import httpx
@@ -24,20 +25,11 @@ FAILURES = read_table(__file__, "failures.yaml", dict[str, tuple[str, int]])
 
 QUERY = ContextQuery(text="What news?", character="hob", world="valley")
 
-Play = Callable[[httpx.AsyncClient], Awaitable[None]]
-
 
 @pytest.fixture(scope="module")
 def hostile() -> Iterator[Hostile]:
     with hostile_retriever() as server:
         yield server
-
-
-@pytest.fixture
-def database(tmp_path: Path, migrated_file: Path) -> Path:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
-    return path
 
 
 def rag(url: str, on_failure: str = "refuse", deadline: float = WAIT, **remote: object) -> RagSettings:
@@ -51,29 +43,20 @@ def rag(url: str, on_failure: str = "refuse", deadline: float = WAIT, **remote: 
     )
 
 
-def played(database: Path, settings: RagSettings, *plays: Play) -> None:
-    async def whole() -> None:
-        for play in plays:
-            async with gateway(World(), database, rag=settings) as client, asyncio.timeout(WAIT):
-                await play(client)
-
-    asyncio.run(whole())
+def served(database: Path, settings: RagSettings) -> AbstractAsyncContextManager[httpx.AsyncClient]:
+    return gateway(World(), database, rag=settings)
 
 
-def retrieved(config: RemoteRetrieverConfig, resolver: MakeResolver = create_system_resolver) -> str:
+async def retrieved(config: RemoteRetrieverConfig, resolver: MakeResolver = create_system_resolver) -> str:
     """The first passage, or why there is none."""
-
-    async def scene() -> str:
-        retriever = RemoteRetriever(config, resolver)
-        await retriever.open()
-        try:
-            return (await retriever.retrieve(QUERY)).passages[0].text
-        except RetrieverFailed as error:
-            return error.detail
-        finally:
-            await retriever.close()
-
-    return asyncio.run(scene())
+    retriever = RemoteRetriever(config, resolver)
+    await retriever.open()
+    try:
+        return (await retriever.retrieve(QUERY)).passages[0].text
+    except RetrieverFailed as error:
+        return error.detail
+    finally:
+        await retriever.close()
 
 
 async def asked(client: httpx.AsyncClient, count: int = 1, **more: object) -> httpx.Response:
@@ -85,50 +68,44 @@ def told(reply: httpx.Response) -> list[tuple[str, Mapping[str, object]]]:
 
 
 @pytest.mark.parametrize("behaviour", FAILURES)
-def test_only_what_may_pass_is_tried_again(hostile: Hostile, behaviour: str) -> None:
+async def test_only_what_may_pass_is_tried_again(hostile: Hostile, behaviour: str) -> None:
     path, followed = f"{behaviour}/counted", hostile.posts("good")
-    outcome = retrieved(RemoteRetrieverConfig(url=hostile.url(path), deadline_seconds=WAIT))
+    outcome = await retrieved(RemoteRetrieverConfig(url=hostile.url(path), deadline_seconds=WAIT))
     assert (outcome, hostile.posts(path)) == FAILURES[behaviour]
     assert (hostile.posts("good"), hostile.sent(path) < 64 * MIB) == (followed, True)
 
 
-def test_a_server_that_is_down() -> None:
-    outcome = retrieved(RemoteRetrieverConfig(url=f"http://127.0.0.1:{free_port()}/"))
+async def test_a_server_that_is_down() -> None:
+    outcome = await retrieved(RemoteRetrieverConfig(url=f"http://127.0.0.1:{free_port()}/"))
     assert outcome == "the retriever's server could not be reached"
 
 
 @pytest.mark.parametrize("behaviour", ["slow-headers", "slow-drip", "hang"])
-def test_a_retriever_that_fails_refuses_the_batch_or_leaves_it_without(
+async def test_a_retriever_that_fails_refuses_the_batch_or_leaves_it_without(
     hostile: Hostile, database: Path, behaviour: str
 ) -> None:
     """More tasks than are asked for at once, whose answers would take minutes."""
-
-    async def refused(client: httpx.AsyncClient) -> None:
-        reply = await asked(client, 40, run="a", cursor=0)
-        problem = reply.json()
-        late = "the retriever gave no answer within 0.5 seconds"
-        assert (reply.status_code, problem["code"], problem["detail"]) == (503, "retriever_failed", late)
-
-    async def without(client: httpx.AsyncClient) -> None:
-        reply = await asked(client, 40, run="a", cursor=0)
-        assert [(text, metadata["context"]) for text, metadata in told(reply)] == [("", "failed")] * 40
-
-    played(database, rag(hostile.url(behaviour), "refuse", 0.5), refused)
-    played(database, rag(hostile.url(behaviour), "without", 0.5), without)
+    replies = []
+    for on_failure in ("refuse", "without"):
+        settings = rag(hostile.url(behaviour), on_failure, 0.5)
+        async with served(database, settings) as client, asyncio.timeout(WAIT):
+            replies.append(await asked(client, 40, run="a", cursor=0))
+    refused, without = replies
+    problem, late = refused.json(), "the retriever gave no answer within 0.5 seconds"
+    assert (refused.status_code, problem["code"], problem["detail"]) == (503, "retriever_failed", late)
+    assert [(text, metadata["context"]) for text, metadata in told(without)] == [("", "failed")] * 40
 
 
-def test_a_failure_is_frozen_so_that_all_ranks_see_one_prompt(hostile: Hostile, database: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
+async def test_a_failure_is_frozen_so_that_all_ranks_see_one_prompt(hostile: Hostile, database: Path) -> None:
+    async with served(database, rag(hostile.url("until-mended"), "without")) as client:
         before = told(await asked(client, run="a", cursor=0))
         await asyncio.to_thread(hostile.mend, "until-mended")
         prompts = [told(await asked(client, run=run, cursor=0))[0][0] for run in ("a", "b")]
         assert (before[0][0], prompts) == ("", ["", "News for hob."])
 
-    played(database, rag(hostile.url("until-mended"), "without"), play)
 
-
-def test_passages_from_the_future_reach_no_prompt(hostile: Hostile, database: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
+async def test_passages_from_the_future_reach_no_prompt(hostile: Hostile, database: Path) -> None:
+    async with served(database, rag(hostile.url("future"))) as client:
         (task,) = (await asked(client, run="a", cursor=0)).json()["tasks"]
         counted = (await client.get("/metrics")).text
         withheld = (await client.get(f"/tasks/{task['task_id']}")).text
@@ -136,34 +113,25 @@ def test_passages_from_the_future_reach_no_prompt(hostile: Hostile, database: Pa
         assert "atropos_envs_passages_future_total 0.0" not in counted
         assert "The bridge will fall." not in withheld
 
-    played(database, rag(hostile.url("future")), play)
 
-
-def test_a_world_that_the_server_does_not_know_is_the_callers_mistake(hostile: Hostile, database: Path) -> None:
-    async def play(client: httpx.AsyncClient) -> None:
+async def test_a_world_that_the_server_does_not_know_is_the_callers_mistake(hostile: Hostile, database: Path) -> None:
+    async with served(database, rag(hostile.url("unknown-world"), "without")) as client:
         reply = await asked(client, run="a", cursor=0)
         problem = reply.json()
         known = "the retriever does not know the world 'valley'"
         assert (reply.status_code, problem["errors"][0]["field"], problem["detail"]) == (422, "params.world", known)
 
-    played(database, rag(hostile.url("unknown-world"), "without"), play)
 
-
-def test_the_key_is_sent_and_never_told(
+async def test_the_key_is_sent_and_never_told(
     hostile: Hostile, database: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("LORE_KEY", "a-secret-of-the-studio")
     caplog.set_level(0)
-
-    async def accepted(client: httpx.AsyncClient) -> None:
+    async with served(database, rag(hostile.url("key"), api_key_env="LORE_KEY")) as client:
         assert told(await asked(client))[0][0] == "Bearer a-secret-of-the-studio"
-
-    async def refused(client: httpx.AsyncClient) -> None:
+    async with served(database, rag(hostile.url("echo"), api_key_env="LORE_KEY")) as client:
         reply = await asked(client)
-        assert (reply.status_code, "secret" in reply.text, "secret" in caplog.text) == (503, False, False)
-
-    played(database, rag(hostile.url("key"), api_key_env="LORE_KEY"), accepted)
-    played(database, rag(hostile.url("echo"), api_key_env="LORE_KEY"), refused)
+    assert (reply.status_code, "secret" in reply.text, "secret" in caplog.text) == (503, False, False)
 
 
 class Pointing(AbstractResolver):
@@ -198,10 +166,10 @@ PRIVATE = "the retriever's host name resolves to a private address, and rag.remo
         ("127.0.0.1", [], False, "News for hob."),
     ],
 )
-def test_a_name_that_stands_for_a_private_address_is_not_asked(
+async def test_a_name_that_stands_for_a_private_address_is_not_asked(
     hostile: Hostile, host: str, addresses: list[str], allow_private: bool, outcome: str
 ) -> None:
     config = RemoteRetrieverConfig(url=hostile.url("good/named", host), allow_private=allow_private)
     before = hostile.posts("good/named")
-    told = retrieved(config, lambda: Pointing(*addresses))
+    told = await retrieved(config, lambda: Pointing(*addresses))
     assert (told, hostile.posts("good/named") - before) == (outcome, int(outcome != PRIVATE))

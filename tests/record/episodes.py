@@ -13,6 +13,7 @@ from tests.record.completions import SPOKEN, altered
 from tests.record.hosting import Block, all_hosted, blocks_of
 from tests.record.rows import Blocks
 from tests.record.scores import Scoring
+from tests.support.event_loop import closed_after
 
 PLAYED: Final = 12
 """Tasks of each block."""
@@ -59,11 +60,8 @@ async def _episodes() -> Blocks:
         for block in blocks_of(hosted)
         if not block.choice.startswith("turns=both")
     ]
-    scoring = Scoring()
-    try:
+    async with closed_after(Scoring()) as scoring:
         return {block.name: [await _row(scoring, block, index) for index in block.indexes(PLAYED)] for block in wanted}
-    finally:
-        await scoring.close()
 
 
 async def _row(scoring: Scoring, block: Block, index: int) -> JsonValue:

@@ -21,6 +21,7 @@ from tests.record.completions import SPOKEN
 from tests.record.hosting import Block, all_hosted
 from tests.record.rows import Blocks, as_plain
 from tests.support.chat_server import ChatServer, Received, Reply, Script, serving
+from tests.support.event_loop import closed_after
 from tests.support.shown_prompts import shown_to
 
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
@@ -66,9 +67,9 @@ async def _judged(
     block: Block, index: int, mode: Mode, more: Mapping[str, object], server: ChatServer
 ) -> tuple[Score, ...]:
     chosen: dict[str, object] = {"name": "careful", "base_url": server.url, "model": "judge-1", **more}
-    judge = ChatJudge(ChatJudgeConfig(api_key=SecretStr("a-key"), **chosen))  # type: ignore[arg-type]
+    settings = ChatJudgeConfig(api_key=SecretStr("a-key"), **chosen)  # type: ignore[arg-type]
     group = [Completion(text=text) for text in TEXTS]
-    try:
+    async with closed_after(ChatJudge(settings)) as judge:
         judged = await score_completions(
             block.environment,
             block.task(index),
@@ -79,8 +80,6 @@ async def _judged(
             NoPrograms(),
             what=block.name,
         )
-    finally:
-        await judge.close()
     return judged.scores
 
 

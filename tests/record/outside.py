@@ -61,6 +61,8 @@ def _parameter(parameter: Any) -> JsonValue:
     annotation = said["type_descriptor"].annotation if said.get("type_descriptor") else None
     if parameter.param_type_name == "argument":
         told["name"] = said["name"]  # which is shown; an option's own is seen by nobody
+    elif str(told.get("metavar", "")).startswith("<") or told.get("metavar") == "":
+        del told["metavar"]  # help's word for the type
     return as_plain({"kind": parameter.param_type_name, "type": _type(annotation), **told})
 
 

@@ -17,6 +17,7 @@ from app.service.judging import get_panel, score_completions
 from tests.record.completions import completions_of, right_answer
 from tests.record.hosting import Block, all_hosted, blocks_of
 from tests.record.rows import Blocks, NotHere
+from tests.support.event_loop import closed_after
 
 SCORED: Final[Mapping[str, int]] = {"code_exec": 25, "math": 12, "text_to_sql": 25, "npc_arena": 50, "rlaif": 60}
 """Tasks of each block whose completions cost more."""
@@ -77,13 +78,10 @@ class Scoring:
 
 
 async def _scored(*, runs_programs: bool) -> Blocks:
-    scoring = Scoring()
-    try:
+    async with closed_after(Scoring()) as scoring:
         if runs_programs:
             await _require(scoring.programs)
         return await _rows_of(scoring, runs_programs=runs_programs)
-    finally:
-        await scoring.close()
 
 
 async def _require(jails: JailedPrograms) -> None:

@@ -1,18 +1,7 @@
 """What a program can learn of the place where it runs."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from tests.architecture.test_house import ROOT
-from tests.support.jailed import GUARDS, Jails, jails
-
-
-@pytest.fixture(scope="module", params=GUARDS)
-def jailed(request: pytest.FixtureRequest) -> Iterator[Jails]:
-    with jails(request.param) as made:
-        yield made
-
+from tests.support.jailed import Jails
 
 FRAMES = """
 import sys, traceback

@@ -1,7 +1,6 @@
 """What a program leaves: the next one in the same jail finds everything as the first one in a new jail does."""
 
 import hashlib
-from collections.abc import Iterator
 
 import pytest
 
@@ -29,12 +28,6 @@ def test_without_seccomp_objects_of_system_v_are_not_passed_on_either(monkeypatc
         made = weaker.said("import ctypes\ndef f(): return ctypes.CDLL(None).shmget(4711, 4096, 0o1666) >= 0")
         found = weaker.said("import ctypes\ndef f(): return ctypes.CDLL(None).shmget(4711, 0, 0) >= 0")
     assert (made, found) == (True, False)
-
-
-@pytest.fixture(scope="module", params=GUARDS)
-def jailed(request: pytest.FixtureRequest) -> Iterator[Jails]:
-    with jails(request.param) as made:
-        yield made
 
 
 def test_what_one_draws_tells_nothing_of_what_the_next_draws(jailed: Jails) -> None:

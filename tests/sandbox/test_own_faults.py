@@ -1,21 +1,13 @@
 """No program can make its own result ours: whatever it does to itself ends as its fault, never as a lost program."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from app.domain.tasks import ProgramLimits
 from app.domain.values import Frozen
-from tests.support.jailed import GUARDS, STRENGTHS, Jails, jails
+from tests.support.jailed import STRENGTHS, Jails, jails
 from tests.support.tables import read_table
 
 LIMITS = ProgramLimits(seconds=20, cpu_seconds=1, memory_mb=64, output_bytes=10_000, file_bytes=100_000)
-
-
-@pytest.fixture(scope="module", params=GUARDS)
-def jailed(request: pytest.FixtureRequest) -> Iterator[Jails]:
-    with jails(request.param) as made:
-        yield made
 
 
 class Tables(Frozen):

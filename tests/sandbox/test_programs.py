@@ -1,15 +1,13 @@
 """What becomes of programs: their values, their endings, and that none of them can claim another."""
 
-import asyncio
-from collections.abc import Iterator
-
 import pytest
 from pydantic import JsonValue
 
 from app.domain.tasks import CallResult, Program, ProgramLimits
 from app.domain.values import Frozen
 from app.sandbox.programs import JailedPrograms
-from tests.support.jailed import GUARDS, Jails, jails
+from tests.support.event_loop import closed_after
+from tests.support.jailed import Jails
 from tests.support.tables import read_table, unfold
 
 
@@ -23,12 +21,6 @@ class Tables(Frozen):
 
 
 TABLES = read_table(__file__, "programs.yaml", Tables)
-
-
-@pytest.fixture(scope="module", params=GUARDS)
-def jailed(request: pytest.FixtureRequest) -> Iterator[Jails]:
-    with jails(request.param) as made:
-        yield made
 
 
 def test_calls_are_answered_in_their_order_and_in_one_process(jailed: Jails) -> None:
@@ -111,14 +103,8 @@ SLEEPER = "import time\ndef f(): time.sleep(60)"
         (ProgramLimits(seconds=9, idle_seconds=0.2), ["idle_seconds"]),
     ],
 )
-def test_out_of_time_is_so_twice_unless_it_idled(limits: ProgramLimits, attempts: list[str]) -> None:
+async def test_out_of_time_is_so_twice_unless_it_idled(limits: ProgramLimits, attempts: list[str]) -> None:
     endings: list[str] = []
-
-    async def tried() -> str:
-        programs = JailedPrograms(1, observe=lambda ending, seconds: endings.append(ending))
-        try:
-            return (await programs.run(Program(source=SLEEPER, function="f", calls=((),), limits=limits))).ending
-        finally:
-            await programs.close()
-
-    assert (asyncio.run(tried()), endings) == (attempts[0], attempts)
+    async with closed_after(JailedPrograms(1, observe=lambda ending, seconds: endings.append(ending))) as programs:
+        told = await programs.run(Program(source=SLEEPER, function="f", calls=((),), limits=limits))
+    assert (told.ending, endings) == (attempts[0], attempts)

@@ -17,6 +17,7 @@ from app.domain.tasks import Limits
 from app.ports.environment import Workers
 from app.sandbox.workers import CALLS_OF_A_WORKER, InProcessWorkers, ProcessWorkers, WorkersPart
 from tests.support import untrusted
+from tests.support.event_loop import closed_after
 
 SHORT = Limits(seconds=0.5)
 """For what hangs."""
@@ -34,19 +35,16 @@ def played(play: Play, places: int = PLACES, run: Run = asyncio.run) -> tuple[ob
     workers = ProcessWorkers(places, lambda function, outcome, _: attempts.append((function.split(":")[1], outcome)))
 
     async def all_of_it() -> object:
-        try:
+        async with closed_after(workers):
             return await play(workers)
-        finally:
-            await workers.close()
 
     return run(all_of_it()), attempts
 
 
 @pytest.fixture
 async def workers() -> AsyncIterator[ProcessWorkers]:
-    workers = ProcessWorkers(PLACES)
-    yield workers
-    await workers.close()
+    async with closed_after(ProcessWorkers(PLACES)) as workers:
+        yield workers
 
 
 async def fate(running: Awaitable[JsonValue]) -> tuple[str, JsonValue]:

@@ -20,7 +20,6 @@ from app.service.judging import (
     RETRY_SECONDS,
     GroupCalibration,
     ReferenceCache,
-    ReferencesOrGap,
     score_completions,
 )
 from app.service.runs import GroupBudget
@@ -104,34 +103,30 @@ class NoJudges:
 
 
 @pytest.mark.parametrize("away", [False, True])
-def test_a_calibration_that_breaks_changes_no_outcome_loses_no_reading_and_leaves_nothing_put_aside(away: bool) -> None:
-    async def scene() -> tuple[PanelResult, list[tuple[str, float]]]:
-        panel, costs = WritingPanel(), Costs([away, False])
-        panel.go.set()
-        options = PanelOptions.model_construct(judges=(), mode="listwise", readings=1, votes=1, relative_weight=0.5)
-        budget = GroupBudget(
-            cast(RunStore, costs), cast(Panels, NoJudges()), "r", "asking", "g", options, asyncio.Lock()
-        )
-        calibration = GroupCalibration(ReferenceCache(MemoryReferences()), lambda: PLAN, 1.0, None, budget)
-        judged = await score_completions(
-            cast(Environment, Asking()),
-            cast(Task, None),
-            [Completion(text="Well met.")],
-            ScoringOptions(),
-            panel,
-            cast(Workers, None),
-            cast(Programs, None),
-            what="a test",
-            budget=budget,
-            calibration=calibration,
-        )
-        return judged, costs.settled
-
-    judged, settled = asyncio.run(scene())
+async def test_a_calibration_that_breaks_changes_no_outcome_loses_no_reading_and_leaves_nothing_put_aside(
+    away: bool,
+) -> None:
+    panel, costs = WritingPanel(), Costs([away, False])
+    panel.go.set()
+    options = PanelOptions.model_construct(judges=(), mode="listwise", readings=1, votes=1, relative_weight=0.5)
+    budget = GroupBudget(cast(RunStore, costs), cast(Panels, NoJudges()), "r", "asking", "g", options, asyncio.Lock())
+    calibration = GroupCalibration(ReferenceCache(MemoryReferences()), lambda: PLAN, 1.0, None, budget)
+    judged = await score_completions(
+        cast(Environment, Asking()),
+        cast(Task, None),
+        [Completion(text="Well met.")],
+        ScoringOptions(),
+        panel,
+        cast(Workers, None),
+        cast(Programs, None),
+        what="a test",
+        budget=budget,
+        calibration=calibration,
+    )
     assert judged == PanelResult(
         scores=(SCORED.model_copy(update={"uncalibrated": "internal"}),), judgements=(READ, MADE)
     )
-    assert settled == [("g", 0.75), ("g further", 0.0)][away:]
+    assert costs.settled == [("g", 0.75), ("g further", 0.0)][away:]
 
 
 class FallingBack(WritingPanel):
@@ -170,42 +165,32 @@ def test_the_making_counts_the_attempts_that_are_stored_and_is_of_one_case(
     assert asyncio.run(work).making == making
 
 
-def test_groups_of_another_policy_do_not_share_what_the_first_one_is_refused() -> None:
-    async def scene() -> list[ReferencesOrGap]:
-        cache, panel = ReferenceCache(MemoryReferences()), WritingPanel()
-        waiting = [asyncio.ensure_future(cache.find(panel, PLAN, CASE, [], name)) for name in ("pen", "learner")]
-        await asyncio.sleep(0)
-        panel.go.set()
-        return await asyncio.gather(*waiting)
-
-    assert asyncio.run(scene()) == ["no_references", WRITTEN]
+async def test_groups_of_another_policy_do_not_share_what_the_first_one_is_refused() -> None:
+    cache, panel = ReferenceCache(MemoryReferences()), WritingPanel()
+    waiting = [asyncio.ensure_future(cache.find(panel, PLAN, CASE, [], name)) for name in ("pen", "learner")]
+    await asyncio.sleep(0)
+    panel.go.set()
+    assert await asyncio.gather(*waiting) == ["no_references", WRITTEN]
 
 
-def test_what_was_written_for_a_cancelled_group_is_recorded_once_by_one_that_waits() -> None:
-    async def scene() -> tuple[list[list[Judgement]], int]:
-        cache, panel = ReferenceCache(MemoryReferences()), WritingPanel()
-        made: list[list[Judgement]] = [[], [], []]
-        waiting = [asyncio.ensure_future(cache.find(panel, PLAN, CASE, one, "learner")) for one in made]
-        await panel.began.wait()
-        waiting[0].cancel()
-        panel.go.set()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        return made, len(panel.asked)
-
-    assert asyncio.run(scene()) == ([[], [MADE], []], 1)
+async def test_what_was_written_for_a_cancelled_group_is_recorded_once_by_one_that_waits() -> None:
+    cache, panel = ReferenceCache(MemoryReferences()), WritingPanel()
+    made: list[list[Judgement]] = [[], [], []]
+    waiting = [asyncio.ensure_future(cache.find(panel, PLAN, CASE, one, "learner")) for one in made]
+    await panel.began.wait()
+    waiting[0].cancel()
+    panel.go.set()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert (made, len(panel.asked)) == ([[], [MADE], []], 1)
 
 
-def test_a_judge_whose_references_cannot_be_used_is_asked_again_only_after_a_while() -> None:
+async def test_a_judge_whose_references_cannot_be_used_is_asked_again_only_after_a_while() -> None:
     now = [1000.0]
-
-    async def scene() -> tuple[list[ReferencesOrGap], int]:
-        panel = WritingPanel(usable=False)
-        panel.go.set()
-        cache = ReferenceCache(MemoryReferences(), lambda: now[0])
-        found = []
-        for seconds in (0.0, RETRY_SECONDS / 2, RETRY_SECONDS):
-            now[0] += seconds
-            found.append(await cache.find(panel, PLAN, CASE, [], None))
-        return found, len(panel.asked)
-
-    assert asyncio.run(scene()) == (["references_failed"] * 3, 2)
+    panel = WritingPanel(usable=False)
+    panel.go.set()
+    cache = ReferenceCache(MemoryReferences(), lambda: now[0])
+    found = []
+    for seconds in (0.0, RETRY_SECONDS / 2, RETRY_SECONDS):
+        now[0] += seconds
+        found.append(await cache.find(panel, PLAN, CASE, [], None))
+    assert (found, len(panel.asked)) == (["references_failed"] * 3, 2)

@@ -15,18 +15,15 @@ from app.domain.errors import Conflict, GatewayError
 from app.domain.groups import GroupFilter
 from app.domain.parts import Arrival, GroupSlot, RetryWindows
 from app.domain.tasks import Completion
-from app.main.gateway import build_gateway
 from app.main.store import Store
-from app.ports.environment import NoWorkers
 from app.service.gateway import Gateway
 from app.service.pending_groups import SampleToScore
 from app.service.requests import GroupReply, GroupToScore, NextBatch, ScoreRequest
 from app.service.runs import RunSettings
 from app.store.budgets import JudgingRequest
 from app.store.pending_groups import PendingGroupStore
-from app.telemetry.metrics import NullObserver
 from tests.support.databases import MIGRATIONS
-from tests.support.playground import World, environments, panels, until
+from tests.support.playground import World, services, until
 
 
 class CountedParts:
@@ -102,15 +99,7 @@ async def training(url: str, world: World) -> AsyncIterator[Trainer]:
     store = Store.open(url, MIGRATIONS, clock=world.now)
     parts = CountedParts(store.parts)
     store.parts = cast("PendingGroupStore", parts)
-    gateway = build_gateway(
-        classes=environments(world),
-        store=store,
-        panels=panels(world.judge),
-        workers=NoWorkers(),
-        retriever=world,
-        observer=NullObserver(),
-        clock=world.now,
-    )
+    gateway = services(world, store)
     gateway.catalogue.open(ConfiguredDatasets({}))
     gathering = gateway.assembler
     await gathering.open()
@@ -246,30 +235,23 @@ async def test_what_is_wrong_is_said_before_anything_is_stored(trainer: Trainer)
     assert said == wrong
 
 
-def test_samples_that_wait_outlive_a_restart(sqlite_url: str) -> None:
+async def test_samples_that_wait_outlive_a_restart(sqlite_url: str) -> None:
     """Whoever waited has left, and asks again."""
     world = World()
-
-    async def before() -> None:
-        async with training(sqlite_url, world) as trainer:
-            waiting = await trainer.asks(*(trainer.sample(text, 3) for text in ("1", "1")))
-            waiting += await trainer.asks(*(trainer.sample(text, environment="slow") for text in ("1", "0")))
-            for one in waiting:
-                one.add_done_callback(lambda done: done.cancelled() or done.exception())
-            trainer.waiting.update(waiting)
-
-    async def after() -> None:
-        async with training(sqlite_url, world) as trainer:
-            world.going_on.set()
-            await trainer.gateway.group_scoring.resume()
-            samples = [trainer.sample(text, 3) for text in ("1", "0", "1")]
-            samples += [trainer.sample(text, environment="slow") for text in ("0", "1")]
-            replies = await asyncio.gather(*await trainer.asks(*samples))
-            assert rewards(*replies) == [1, 0, 1, 0, 1]
-            assert sorted(await trainer.groups()) == [((1, 0), ()), ((1, 1, 0), ())]
-
-    asyncio.run(before())
-    asyncio.run(after())
+    async with training(sqlite_url, world) as trainer:
+        waiting = await trainer.asks(*(trainer.sample(text, 3) for text in ("1", "1")))
+        waiting += await trainer.asks(*(trainer.sample(text, environment="slow") for text in ("1", "0")))
+        for one in waiting:
+            one.add_done_callback(lambda done: done.cancelled() or done.exception())
+        trainer.waiting.update(waiting)
+    async with training(sqlite_url, world) as trainer:
+        world.going_on.set()
+        await trainer.gateway.group_scoring.resume()
+        samples = [trainer.sample(text, 3) for text in ("1", "0", "1")]
+        samples += [trainer.sample(text, environment="slow") for text in ("0", "1")]
+        replies = await asyncio.gather(*await trainer.asks(*samples))
+        assert rewards(*replies) == [1, 0, 1, 0, 1]
+        assert sorted(await trainer.groups()) == [((1, 0), ()), ((1, 1, 0), ())]
 
 
 async def test_a_request_that_a_strict_run_refuses_is_not_admitted(sqlite_url: str) -> None:

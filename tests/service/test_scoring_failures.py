@@ -14,18 +14,15 @@ from app.domain.groups import Group, Rollout
 from app.domain.runs import Pin, Run
 from app.domain.scores import Score
 from app.domain.tasks import Completion
-from app.main.gateway import build_gateway
 from app.main.store import Store
-from app.ports.environment import NoWorkers
 from app.service import scoring
 from app.service.requests import GroupProblem, GroupReply, GroupToScore, NextBatch, ScoreRequest, ScoreResponse
 from app.service.scoring import GroupScoring, ScoringService, build_reply
 from app.store.group_rows import GroupToStore
 from app.store.groups import GroupStore, IdempotencyKey
 from app.store.runs import RunStore
-from app.telemetry.metrics import NullObserver
 from tests.support.databases import MIGRATIONS
-from tests.support.playground import World, environments, panels, until
+from tests.support.playground import World, services, until
 
 
 class FaultyGroups:
@@ -99,15 +96,7 @@ async def office(sqlite_url: str) -> AsyncIterator[Office]:
     store = Store.open(sqlite_url, MIGRATIONS, clock=world.now)
     groups = FaultyGroups(store.groups)
     store.groups, store.runs = cast("GroupStore", groups), cast("RunStore", FaultyRuns(store.runs))
-    gateway = build_gateway(
-        classes=environments(world),
-        store=store,
-        panels=panels(world.judge),
-        workers=NoWorkers(),
-        retriever=world,
-        observer=NullObserver(),
-        clock=world.now,
-    )
+    gateway = services(world, store)
     gateway.catalogue.open(ConfiguredDatasets({}))
     (task,) = (await gateway.dispatcher.next_batch("slow", NextBatch(batch_size=1))).tasks
     yield Office(world, gateway.scoring, gateway.group_scoring, groups, task.task_id)

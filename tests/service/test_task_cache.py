@@ -22,8 +22,8 @@ from app.service.catalogue import ServedEnvironment
 from app.service.requests import TaskBatch
 from app.service.task_cache import DealtBatch, MadeTask, TaskCache, TasksAhead, build_record, rebuild_task
 from app.service.task_order import build_label_lookup
-from app.store.database import open_writer
 from app.store.tables import prompts, tasks
+from tests.support.databases import connected
 from tests.support.store_cases import cycle, group, record, stream
 
 
@@ -62,11 +62,9 @@ def made(index: int = 0) -> MadeTask:
 
 def prune(url: str) -> None:
     """As a restored backup or a replica that lagged: the tasks and their prompts are gone."""
-    engine = open_writer(url)
-    with engine.begin() as connection:
+    with connected(url) as connection:
         connection.execute(delete(tasks))
         connection.execute(delete(prompts))
-    engine.dispose()
 
 
 @pytest.fixture

@@ -27,21 +27,17 @@ class Doubling:
         return [2 * item for item in items]
 
 
-def call_with(*items: int, most: int = 256) -> tuple[list[int | type[BaseException]], list[list[int]]]:
+async def call_with(*items: int, most: int = 256) -> tuple[list[int | type[BaseException]], list[list[int]]]:
     """The first item is sent alone, the others while its call runs."""
-
-    async def scenario() -> tuple[list[int | type[BaseException]], list[list[int]]]:
-        doubling = Doubling()
-        batched = BatchedCalls(doubling, most)
-        first = asyncio.ensure_future(batched.add(items[0]))
-        await doubling.is_called.wait()
-        others = [asyncio.ensure_future(batched.add(item)) for item in items[1:]]
-        await asyncio.sleep(0)
-        doubling.may_answer.set()
-        results = await asyncio.gather(first, *others, return_exceptions=True)
-        return [one if isinstance(one, int) else type(one) for one in results], doubling.calls
-
-    return asyncio.run(scenario())
+    doubling = Doubling()
+    batched = BatchedCalls(doubling, most)
+    first = asyncio.ensure_future(batched.add(items[0]))
+    await doubling.is_called.wait()
+    others = [asyncio.ensure_future(batched.add(item)) for item in items[1:]]
+    await asyncio.sleep(0)
+    doubling.may_answer.set()
+    results = await asyncio.gather(first, *others, return_exceptions=True)
+    return [one if isinstance(one, int) else type(one) for one in results], doubling.calls
 
 
 @pytest.mark.parametrize(
@@ -54,10 +50,10 @@ def call_with(*items: int, most: int = 256) -> tuple[list[int | type[BaseExcepti
     ],
     ids=["together", "bounded", "one is bad", "the store is away"],
 )
-def test_what_comes_during_a_call_goes_into_the_next(
+async def test_what_comes_during_a_call_goes_into_the_next(
     items: tuple[int, ...], most: int, results: list[int | type[BaseException]], calls: list[list[int]]
 ) -> None:
-    assert call_with(*items, most=most) == (results, calls)
+    assert await call_with(*items, most=most) == (results, calls)
 
 
 async def test_a_caller_that_leaves_takes_nothing_from_others() -> None:

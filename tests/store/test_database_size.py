@@ -14,10 +14,9 @@ from app.domain.tasks import Completion
 from app.main.store import Store
 from app.store import copy
 from app.store.copy import DatabaseSize, measure_database
-from app.store.database import open_writer
 from app.store.group_rows import GroupToStore
 from app.store.statements import to_micros
-from tests.support.databases import MIGRATIONS
+from tests.support.databases import MIGRATIONS, connected
 from tests.support.store_cases import START, group, record, using
 
 pytestmark = pytest.mark.dialects
@@ -82,10 +81,8 @@ def test_without_counted_pages_rows_are_looked_at(sqlite_url: str, monkeypatch: 
 def test_room_that_nothing_fills_is_advised_about(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     using(sqlite_url, fill)
     monkeypatch.setattr(copy, "LEAST_FREE_BYTES", 100_000)
-    engine = open_writer(sqlite_url)
-    with engine.begin() as connection:
+    with connected(sqlite_url) as connection:
         connection.execute(text("DELETE FROM rollouts"))
-    engine.dispose()
     found = measure(sqlite_url)
     assert (found.free_bytes > 900_000, [line.partition(":")[0][:24] for line in found.advice]) == (
         True,

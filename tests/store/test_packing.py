@@ -14,7 +14,6 @@ from app.domain.judging import Judgement, Verdict
 from app.domain.tasks import Completion, Message
 from app.features.exports.store import ExportStore
 from app.main.store import Store
-from app.store.database import open_writer
 from app.store.group_rows import GroupToStore
 from app.store.statements import (
     NUMBERS_FROM,
@@ -30,6 +29,7 @@ from app.store.statements import (
 )
 from app.store.tables import judgements, prompts, rollouts
 from tests.store.test_retention import asked
+from tests.support.databases import connected
 from tests.support.store_cases import group, record, using
 
 HOSTILE = 'NUL \x00 lone \ud83d quote " back \\ ‏rtl 旅人 \x1f'
@@ -139,10 +139,8 @@ async def read(store: Store) -> tuple[GroupDetail, object]:
 
 def look(url: str, *tables: tuple[Table, str]) -> list[set[tuple[bool, bool]]]:
     """Of each table's rows: whether the text is empty, and whether there are packed bytes."""
-    engine = open_writer(url)
-    with engine.connect() as connection:
+    with connected(url) as connection:
         rows = [[*connection.execute(select(table.c[name], table.c.packed))] for table, name in tables]
-    engine.dispose()
     return [{(not text, packed is not None) for text, packed in each} for each in rows]
 
 
@@ -164,8 +162,7 @@ def test_rows_from_before_are_read_as_they_are(store_url: str) -> None:
         await store.groups.add([long_group()])
 
     using(store_url, store_plainly)
-    engine = open_writer(store_url)
-    with engine.begin() as connection:
+    with connected(store_url) as connection:
         for place, said in enumerate(SAID):
             here = update(rollouts).where(rollouts.c.position == place)
             connection.execute(here.values(completion=encode_completion(said), packed=None))
@@ -173,6 +170,5 @@ def test_rows_from_before_are_read_as_they_are(store_url: str) -> None:
         connection.execute(here.values(body=encode_json(LONG), packed=None))
         here = update(judgements).where(judgements.c.packed.is_not(None))
         connection.execute(here.values(answer=encode(JUDGED[0], exclude={"prompt"}), packed=None))
-    engine.dispose()
     found, _ = using(store_url, read)
     assert (found.group.rollouts, found.judgements) == (long_group().group.rollouts, JUDGED)

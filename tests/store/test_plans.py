@@ -27,6 +27,7 @@ from app.store.group_rows import build_group_row, build_judgement_rows, build_ro
 from app.store.groups import IdempotencyKey
 from app.store.statements import insert_tuples
 from app.store.tables import groups, judgements, leases, rescores, rollouts, rollups, scorings, streams, task_rollups
+from tests.support.databases import connected
 from tests.support.store_cases import START, cycle, group, record, stream, using
 from tests.support.tables import read_table
 
@@ -121,12 +122,10 @@ def fill(connection: Connection) -> None:
 
 def fill_and_analyze(url: str, fill: Callable[[Connection], object]) -> None:
     """With the statistics that a database in use has."""
-    engine = open_writer(url)
-    with engine.begin() as connection:
+    with connected(url) as connection:
         fill(connection)
-        if is_postgres(engine):
+        if is_postgres(connection.engine):
             connection.execute(text("ANALYZE"))
-    engine.dispose()
 
 
 async def ask_all(store: Store, url: str) -> dict[str, list[Statement]]:

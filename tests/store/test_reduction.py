@@ -30,12 +30,11 @@ from app.main.store import Store
 from app.service.background import Pruner, ReduceSchedule
 from app.store.claims import build_claim
 from app.store.copy import measure_database
-from app.store.database import open_writer
 from app.store.group_rows import GroupToStore
 from app.store.statements import encode_json, to_micros
 from app.store.tables import runs
 from tests.store.test_retention import asked, rebuild, scoring
-from tests.support.databases import MIGRATIONS
+from tests.support.databases import MIGRATIONS, connected
 from tests.support.former_reductions import drop_texts
 from tests.support.store_cases import START, MovableClock, group, opened, record
 
@@ -211,12 +210,10 @@ async def test_what_somebody_waits_for_or_reads_again_stays_whole(
     label: dict[str, object] = {"kind": "queue", "state": "live", "labeller": "ann", "environment": "gsm8k"}
     leased = {"labeller": "bea", "environment": "gsm8k", "arm": "uniform", "second": False, "wanted": 1}
     held = {"state": "live", "created_at": 0, "draw": "{}", "lease_id": "x", "group_id": ids[1]}
-    engine = open_writer(store_url)
-    with engine.begin() as connection:
+    with connected(store_url) as connection:
         connection.execute(insert(labels), label | {"label_id": "l", "group_id": ids[0], "body": "", "created_at": 0})
         connection.execute(insert(label_leases), leased | held)
         connection.execute(insert(run_anchors), {"run": "run", "group_sequence": 3, "created_at": 0})
-    engine.dispose()
     plan = await store.retention.plan_reduction(ReduceRule(before=LATER, keep="texts"))
     await reduce(store)
     found = await store.groups.find(ids)
@@ -335,10 +332,8 @@ async def test_a_rule_of_before_is_the_level_that_keeps_more(
     store: Store, clock: MovableClock, store_url: str, rule: dict[str, object], level: KeepLevel
 ) -> None:
     await store.runs.create(Run(name="run", seed=1, keep="texts", created_at=START))
-    engine = open_writer(store_url)
-    with engine.begin() as connection:
+    with connected(store_url) as connection:
         connection.execute(update(runs).values(keep=encode_json(cast(JsonValue, rule))))
-    engine.dispose()
     await fill(store, [stored(1)])
     plan = await store.retention.plan_reduction(ReduceRule(before=LATER))
     run = await store.runs.get("run")

@@ -25,7 +25,7 @@ from app.store.group_rows import GroupToStore
 from app.store.groups import IdempotencyKey
 from app.store.retention import prepare_batch, remove_batch
 from app.store.tables import groups, tasks
-from tests.support.databases import Postgres
+from tests.support.databases import Postgres, connected
 from tests.support.store_cases import START, MovableClock, cycle, group, opened, record, stream, using
 
 ALL = PruneRule(before=START + timedelta(days=1))
@@ -92,13 +92,11 @@ async def rebuild(store: Store) -> None:
 
 
 def count_rows(url: str) -> dict[str, int]:
-    engine = open_writer(url)
-    with engine.connect() as connection:
+    with connected(url) as connection:
         counts = {
             table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
             for table in metadata.sorted_tables
         }
-    engine.dispose()
     return {name: count for name, count in counts.items() if count}
 
 
@@ -154,13 +152,11 @@ async def test_what_people_and_health_need_is_kept(store: Store, clock: MovableC
     label: dict[str, object] = {"kind": "queue", "state": "live", "labeller": "ann", "environment": "gsm8k"}
     leased = {"labeller": "bea", "environment": "gsm8k", "arm": "uniform", "second": False, "wanted": 1, "draw": "{}"}
     held = {"state": "live", "created_at": 0}
-    engine = open_writer(store_url)
-    with engine.begin() as connection:
+    with connected(store_url) as connection:
         connection.execute(insert(labels), label | {"label_id": "l", "group_id": ids[0], "body": "", "created_at": 0})
         connection.execute(insert(label_leases), leased | held | {"lease_id": "x", "group_id": ids[1]})
         connection.execute(insert(run_anchors), {"run": "run", "group_sequence": 3, "created_at": 0})
         connection.execute(update(groups).where(groups.c.sequence == 4).values(counted=0))
-    engine.dispose()
     plan = await store.retention.plan(ALL)
     await prune(store)
     left = [name for name in ids if name in await store.groups.find(ids)]
@@ -210,10 +206,8 @@ async def test_leftovers_go_by_age_and_the_leases_of_stored_groups_stay(
     await store.judge_cache.put(asked("x", reading="r"))
     clock.forward(90 * 86_400)
     anchor = {"run": "run", "group_sequence": 1, "created_at": 0}
-    engine = open_writer(store_url)
-    with engine.begin() as connection:
+    with connected(store_url) as connection:
         connection.execute(insert(run_anchors), anchor)
-    engine.dispose()
     pruned = await prune(store, PruneRule(before=clock.moment - timedelta(days=30)))
     left = await store.tasks.get_leases([lease.lease_id for lease in given])
     counts = (pruned.groups, pruned.leases, pruned.idempotency_keys, pruned.judge_cache)

@@ -18,11 +18,11 @@ from app.domain.rollups import RollupFilter
 from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
 from app.main.store import Store
-from app.store.database import open_for_inspection, open_writer
+from app.store.database import open_for_inspection
 from app.store.group_rows import GroupToStore
 from app.store.statements import decode_json
 from app.store.tables import groups, judgements, rollouts, rollups, task_rollups, tasks
-from tests.support.databases import Postgres, read_migrated_store
+from tests.support.databases import Postgres, connected, read_migrated_store
 from tests.support.store_cases import group, opened, record
 from tests.support.tiers import examples
 
@@ -277,32 +277,31 @@ async def test_a_group_that_cannot_be_read_is_set_aside_and_the_others_are_count
 
 
 def _write_flags(url: str, group_id: str, flags: str) -> None:
-    engine = open_writer(url)
-    with engine.begin() as connection:
+    with connected(url) as connection:
         connection.execute(update(groups).where(groups.c.group_id == group_id).values(flags=flags))
-    engine.dispose()
 
 
-def test_replicas_that_count_at_once_lose_nothing(postgres: Postgres) -> None:
+async def test_replicas_that_count_at_once_lose_nothing(postgres: Postgres) -> None:
     url = postgres.migrated()
+    async with opened(url) as one, opened(url) as other:
+        await one.tasks.put([record(n) for n in range(3)])
+        adding = [
+            store.groups.add([group(f"{name}{n}", [Score.exact(n % 2 == 0)], task_id=f"task_{n % 3}")])
+            for n in range(60)
+            for name, store in (("a", one), ("b", other))
+        ]
+        await asyncio.gather(*adding)
+        [row] = await other.views.get_statistics(None, None)
+        [activity] = await one.runs.get_activity("run")
+        assert (row.groups, row.mean_reward, activity.groups, activity.pass_rates) == (
+            120,
+            0.5,
+            120,
+            (0, 0, 0, 0, 0, 3, 0, 0, 0, 0),
+        )
 
-    async def scenario() -> object:
-        async with opened(url) as one, opened(url) as other:
-            await one.tasks.put([record(n) for n in range(3)])
-            adding = [
-                store.groups.add([group(f"{name}{n}", [Score.exact(n % 2 == 0)], task_id=f"task_{n % 3}")])
-                for n in range(60)
-                for name, store in (("a", one), ("b", other))
-            ]
-            await asyncio.gather(*adding)
-            [row] = await other.views.get_statistics(None, None)
-            [activity] = await one.runs.get_activity("run")
-            return row.groups, row.mean_reward, activity.groups, activity.pass_rates
 
-    assert asyncio.run(scenario()) == (120, 0.5, 120, (0, 0, 0, 0, 0, 3, 0, 0, 0, 0))
-
-
-def test_a_rebuild_waits_for_a_replica_that_is_writing(postgres: Postgres) -> None:
+async def test_a_rebuild_waits_for_a_replica_that_is_writing(postgres: Postgres) -> None:
     url = postgres.migrated()
     forgetting: list[Future[int]] = []
 
@@ -315,30 +314,27 @@ def test_a_rebuild_waits_for_a_replica_that_is_writing(postgres: Postgres) -> No
         engine.dispose()
         return bool(waiting) or forgetting[0].done()
 
-    async def scenario() -> object:
-        loop = asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
 
-        def meet(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
-            """The rebuild begins after rollups were read, and before they are written."""
-            if statement.startswith("INSERT INTO rollups") and not forgetting:
-                forgetting.append(asyncio.run_coroutine_threadsafe(other.statistics.forget_all(), loop))
-                while not is_waiting():
-                    pass
-
-        async with opened(url) as store, opened(url) as other:
-            await store.tasks.put([record(0)])
-            await store.groups.add([group("first")])
-            event.listen(Engine, "before_cursor_execute", meet)
-            try:
-                await store.groups.add([group("second")])
-            finally:
-                event.remove(Engine, "before_cursor_execute", meet)
-            await asyncio.wrap_future(forgetting[0])
-            while await store.statistics.count_groups(3):
+    def meet(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        """The rebuild begins after rollups were read, and before they are written."""
+        if statement.startswith("INSERT INTO rollups") and not forgetting:
+            forgetting.append(asyncio.run_coroutine_threadsafe(other.statistics.forget_all(), loop))
+            while not is_waiting():
                 pass
-            return [row.groups for row in await store.views.get_statistics(None, None)]
 
-    assert asyncio.run(scenario()) == [2]
+    async with opened(url) as store, opened(url) as other:
+        await store.tasks.put([record(0)])
+        await store.groups.add([group("first")])
+        event.listen(Engine, "before_cursor_execute", meet)
+        try:
+            await store.groups.add([group("second")])
+        finally:
+            event.remove(Engine, "before_cursor_execute", meet)
+        await asyncio.wrap_future(forgetting[0])
+        while await store.statistics.count_groups(3):
+            pass
+        assert [row.groups for row in await store.views.get_statistics(None, None)] == [2]
 
 
 async def test_steps_are_sampled_evenly_with_the_first_and_the_last(store: Store) -> None:

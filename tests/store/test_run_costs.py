@@ -90,21 +90,16 @@ async def scan(store: Store, group_ids: Sequence[str]) -> RunSpending:
 
 
 @pytest.mark.parametrize("seed", range(examples(20, fewest=3)))
-def test_what_is_kept_is_what_a_scan_finds(store_url: str, seed: int) -> None:
-    chance, clock = random.Random(seed), MovableClock()
-
-    async def scenario(store: Store) -> tuple[RunSpending, RunSpending, RunSpending]:
-        await store.tasks.put([record(0)])
-        known: dict[str, str] = {}
-        await store.groups.add([group("other", run="other", judgements=(judgement(chance),)), group("none", run=None)])
-        for number in range(25):
-            await act(store, chance, number, known)
-            clock.forward(chance.choice([1, 600, 7000]))
-        other = (await store.runs.get_ledger("other")).total
-        return (await store.runs.get_ledger("run")).total, await scan(store, sorted(known)), other
-
-    kept, scanned, other = using(store_url, scenario, clock)
-    assert (kept, other.readings) == (scanned, 1)
+async def test_what_is_kept_is_what_a_scan_finds(store: Store, clock: MovableClock, seed: int) -> None:
+    chance = random.Random(seed)
+    await store.tasks.put([record(0)])
+    known: dict[str, str] = {}
+    await store.groups.add([group("other", run="other", judgements=(judgement(chance),)), group("none", run=None)])
+    for number in range(25):
+        await act(store, chance, number, known)
+        clock.forward(chance.choice([1, 600, 7000]))
+    kept, other = [(await store.runs.get_ledger(name)).total for name in ("run", "other")]
+    assert (kept, other.readings) == (await scan(store, sorted(known)), 1)
 
 
 def paid(usd: float | None, calls: int = 1) -> Judgement:

@@ -9,8 +9,8 @@ from app.domain.scores import Criterion, Score
 from app.features.exports.store import ExportStore
 from app.main.store import Store
 from app.store import search
-from app.store.database import open_writer
 from app.store.group_rows import GroupToStore
+from tests.support.databases import connected
 from tests.support.store_cases import group, record
 
 EVIL = "</title><script>alert(1)</script>"
@@ -88,11 +88,9 @@ def test_what_is_no_short_name_is_no_scene(scene: JsonValue) -> None:
 
 def forget_scenes(url: str) -> None:
     """And damages a prompt."""
-    engine = open_writer(url)
-    with engine.begin() as connection:
+    with connected(url) as connection:
         connection.exec_driver_sql("UPDATE tasks SET scene = NULL")
         connection.exec_driver_sql(
             "UPDATE prompts SET body = '{\"scene\":' "
             "WHERE digest = (SELECT prompt_digest FROM tasks WHERE task_id = 'task_3')"
         )
-    engine.dispose()

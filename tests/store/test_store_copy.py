@@ -17,7 +17,7 @@ from app.store.database import open_reader, open_writer
 from app.store.tables import prompts, runs
 from tests.features.worlds.test_store import about, event, ids, searched
 from tests.support.commands import ended
-from tests.support.databases import MIGRATIONS, Postgres
+from tests.support.databases import MIGRATIONS, Postgres, connected
 from tests.support.store_cases import group, record, using
 
 ROWS = 450
@@ -51,8 +51,7 @@ def _make_value(column: "Column[object]", number: int, rows: Rows) -> object:
 def _fill(url: str) -> Rows:
     """Rows in every table, with values that are easily changed by a copy."""
     rows: dict[str, list[tuple[object, ...]]] = {}
-    engine = open_writer(url)
-    with engine.begin() as connection:
+    with connected(url) as connection:
         for table in metadata.sorted_tables:
             if table.name in {"schema_support", *INDEXES}:
                 continue
@@ -60,7 +59,6 @@ def _fill(url: str) -> Rows:
             made = [{one.name: _make_value(one, number, rows) for one in table.columns} for number in range(size)]
             connection.execute(insert(table), made)
             rows[table.name] = [tuple(row.values()) for row in made]
-    engine.dispose()
     return rows
 
 
@@ -178,11 +176,9 @@ def test_what_cannot_be_copied_is_said(source: str, postgres: Postgres, tmp_path
 
 def test_rows_of_a_feature_that_is_not_there_are_not_left_behind(source: str, postgres: Postgres) -> None:
     _fill(source)
-    engine = open_writer(source)
-    with engine.begin() as connection:
+    with connected(source) as connection:
         connection.execute(text("CREATE TABLE of_another (name TEXT)"))
         connection.execute(text("INSERT INTO of_another VALUES ('one')"))
-    engine.dispose()
     refusal = _complain(source, postgres.empty())
     assert refusal == "the source has rows in of_another, which this service does not know"
 

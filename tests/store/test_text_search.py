@@ -16,13 +16,12 @@ from app.main.store import Store
 from app.service.background import Pruner, TextIndexer
 from app.store import search as group_search
 from app.store import text_index
-from app.store.database import open_writer
 from app.store.group_rows import GroupToStore
 from app.store.retention import prepare_batch, remove_batch
 from app.store.statements import PACKED_FROM
 from app.store.tables import groups
-from tests.support.databases import Postgres
-from tests.support.store_cases import START, MovableClock, group, record, using
+from tests.support.databases import Postgres, connected
+from tests.support.store_cases import START, MovableClock, group, opened, record
 from tests.support.tables import read_table
 
 TABLE = read_table(__file__, "text_search.yaml", tuple[tuple[str, dict[str, object], list[str]], ...])
@@ -134,15 +133,13 @@ async def test_what_is_scored_later_pruned_or_reduced_is_searched_as_it_is_then(
 
 def count_words(url: str) -> int:
     """What is left of words in the index itself, whatever groups there are."""
-    engine = open_writer(url)
-    with engine.begin() as connection:
+    with connected(url) as connection:
         if connection.dialect.name == "postgresql":
             left = connection.execute(text("SELECT count(*) FROM group_words")).scalar_one()
         else:
             connection.execute(text("INSERT INTO group_words(group_words) VALUES ('optimize')"))
             connection.execute(text("CREATE VIRTUAL TABLE temp.terms USING fts5vocab(main, group_words, row)"))
             left = connection.execute(text("SELECT count(*) FROM temp.terms")).scalar_one()
-    engine.dispose()
     return int(left)
 
 
@@ -203,18 +200,16 @@ async def test_a_search_goes_on_where_it_ended(store: Store, monkeypatch: pytest
     assert [*pages] == [([], 5, 3, 0), ([], None, 2, 0)]
 
 
-def test_a_group_that_is_seen_after_one_of_a_higher_sequence_is_indexed_too(
+async def test_a_group_that_is_seen_after_one_of_a_higher_sequence_is_indexed_too(
     postgres: Postgres, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = postgres.migrated()
     columns = ", ".join(one.name for one in groups.columns if one.name not in {"sequence", "group_id"})
     copied = f"INSERT INTO groups (group_id, {columns}) SELECT 'held', {columns} FROM groups"  # noqa: S608
-
-    async def scenario(store: Store) -> list[object]:
+    async with opened(url) as store:
         await store.tasks.put([record(0)])
         await store.groups.add([saying("first", ["a", "b"])])
-        engine = open_writer(url)
-        with engine.connect() as slow:
+        with connected(url) as slow:
             slow.execute(text(copied))
             await store.groups.add([saying("last", ["c", "d"])])
             indexing = asyncio.create_task(TextIndexer(store.texts, store.claims, patience_seconds=0).catch_up())
@@ -223,9 +218,6 @@ def test_a_group_that_is_seen_after_one_of_a_higher_sequence_is_indexed_too(
                     await asyncio.sleep(0.01)
             seen: list[object] = [indexing.done(), await search(store, "count")]
             slow.commit()
-        engine.dispose()
-        return [*seen, await indexing, await search(store, "count")]
-
-    found = using(url, scenario)
+        seen += [await indexing, await search(store, "count")]
     warned = [one.getMessage() for one in caplog.records if "has been open for over 0 s" in one.getMessage()]
-    assert (found, len(warned)) == ([False, [], 3, ["last", "held", "first"]], 1)
+    assert (seen, len(warned)) == ([False, [], 3, ["last", "held", "first"]], 1)

@@ -4,7 +4,8 @@ import asyncio
 import shutil
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 
 import psycopg
@@ -21,26 +22,19 @@ from app.store.statements import insert_rows
 from app.store.tables import prompts
 from tests.store.test_groups import refused
 from tests.support.databases import MIGRATIONS, Postgres
+from tests.support.event_loop import closed_after
 
 
-def with_database(
-    url: str, scenario: Callable[[Database], Awaitable[object]], committed: Callable[[float], None] | None = None
-) -> object:
-    async def scene() -> object:
-        database = Database(url, readers=2, clock=None, committed=committed)
-        try:
-            return await scenario(database)
-        finally:
-            await database.close()
-
-    return asyncio.run(scene())
+def opened(
+    url: str, committed: Callable[[float], None] | None = None, readers: int = 2
+) -> AbstractAsyncContextManager[Database]:
+    return closed_after(Database(url, readers=readers, clock=None, committed=committed))
 
 
 @pytest.fixture
 async def database(store_url: str) -> AsyncIterator[Database]:
-    database = Database(store_url, readers=2, clock=None, committed=None)
-    yield database
-    await database.close()
+    async with opened(store_url) as database:
+        yield database
 
 
 def put(digest: str) -> Callable[[Connection], str]:
@@ -88,14 +82,12 @@ async def in_one_batch(database: Database, units: list[Callable[[Connection], st
 
 
 @pytest.mark.dialects
-def test_many_callers_share_a_commit(store_url: str) -> None:
+async def test_many_callers_share_a_commit(store_url: str) -> None:
     seconds: list[float] = []
     names = [f"p{number}" for number in range(30)]
-
-    async def scenario(database: Database) -> object:
-        return await in_one_batch(database, [put(name) for name in names]), await database.read(stored)
-
-    assert with_database(store_url, scenario, seconds.append) == (names, set(names))
+    async with opened(store_url, seconds.append) as database:
+        written = await in_one_batch(database, [put(name) for name in names])
+        assert (written, await database.read(stored)) == (names, set(names))
     assert len(seconds) == 2
     assert all(0 <= one < 10 for one in seconds)
 
@@ -166,10 +158,8 @@ async def test_closing_commits_what_was_accepted_and_refuses_the_rest(
         StoreUnavailable,
         StoreUnavailable,
     )
-    again = Database(store_url, readers=1, clock=None, committed=None)
-    found = await again.read(stored)
-    await again.close()
-    assert found == {"a", "b"}
+    async with opened(store_url) as again:
+        assert await again.read(stored) == {"a", "b"}
 
 
 async def test_a_caller_that_went_away_does_not_disturb_the_others(database: Database) -> None:
@@ -189,26 +179,22 @@ async def test_readers_cannot_write(database: Database) -> None:
     assert await database.read(stored) == set()
 
 
-def test_a_database_that_is_gone_is_unavailable_and_welcome_back(tmp_path: Path) -> None:
-    folder = tmp_path / "mounted"
-    url = f"sqlite:///{folder / 'store.db'}"
-
-    async def scenario(database: Database) -> object:
+async def test_a_database_that_is_gone_is_unavailable_and_welcome_back(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'mounted' / 'store.db'}"
+    async with opened(url) as database:
         errors = [type(await refused(database.write(put("a")))), type(await refused(database.read(stored)))]
         migrate(url, MIGRATIONS)
-        return errors, await database.write(put("b")), await database.read(stored)
+        found = errors, await database.write(put("b")), await database.read(stored)
+    assert found == ([StoreUnavailable] * 2, "b", {"b"})
 
-    assert with_database(url, scenario) == ([StoreUnavailable] * 2, "b", {"b"})
 
-
-def test_a_file_that_was_replaced_takes_nothing_more(tmp_path: Path) -> None:
+async def test_a_file_that_was_replaced_takes_nothing_more(tmp_path: Path) -> None:
     """What is written into the old file is acknowledged, and gone."""
     file = tmp_path / "store.db"
     url = f"sqlite:///{file}"
     migrate(url, MIGRATIONS)
-
-    async def scenario() -> list[str]:
-        database, said = Database(url, readers=1, clock=None, committed=None), []
+    said = []
+    async with opened(url, readers=1) as database:
         await database.write(put("a"))
         await database.read(stored)
         shutil.copy(file, tmp_path / "copy.db")
@@ -217,50 +203,38 @@ def test_a_file_that_was_replaced_takes_nothing_more(tmp_path: Path) -> None:
             with pytest.raises(StoreUnavailable) as refused:
                 await work
             said.append(refused.value.detail)
-        await database.close()
-        return said
-
-    assert asyncio.run(scenario()) == [writing.FILE_REPLACED] * 2
+    assert said == [writing.FILE_REPLACED] * 2
 
 
-def test_a_database_that_another_process_locks_is_unavailable_to_all_at_once(
-    tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_database_that_another_process_locks_is_unavailable_to_all_at_once(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "store.db"
-    path.write_bytes(migrated_file.read_bytes())
     monkeypatch.setattr("app.store.database._PRAGMAS", ("busy_timeout = 50", "journal_mode = WAL", "foreign_keys = ON"))
     monkeypatch.setattr("app.store.database.BUSY_MILLISECONDS", 50)
-    holder = sqlite3.connect(path, isolation_level=None)
-
-    async def scenario(database: Database) -> object:
-        await database.write(put("before"))
-        holder.execute("BEGIN IMMEDIATE")
-        calls = asyncio.gather(*(database.write(put(f"p{number}")) for number in range(5)), return_exceptions=True)
-        answers = {type(one) for one in await calls}
-        holder.execute("ROLLBACK")
-        return answers, await database.write(put("after")), await database.read(stored)
-
-    try:
-        assert with_database(f"sqlite:///{path}", scenario) == ({StoreUnavailable}, "after", {"before", "after"})
-    finally:
-        holder.close()
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)) as holder:
+        async with opened(sqlite_url) as database:
+            await database.write(put("before"))
+            holder.execute("BEGIN IMMEDIATE")
+            calls = asyncio.gather(*(database.write(put(f"p{number}")) for number in range(5)), return_exceptions=True)
+            answers = {type(one) for one in await calls}
+            holder.execute("ROLLBACK")
+            found = answers, await database.write(put("after")), await database.read(stored)
+    assert found == ({StoreUnavailable}, "after", {"before", "after"})
 
 
-def test_connections_that_the_server_ends_are_replaced_unnoticed(postgres: Postgres) -> None:
+async def test_connections_that_the_server_ends_are_replaced_unnoticed(postgres: Postgres) -> None:
     url = postgres.migrated()
     end_all = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
-
-    async def scenario(database: Database) -> object:
+    async with opened(url) as database:
         await database.write(put("a"))
         await database.read(stored)
         with psycopg.connect(postgres.url, autocommit=True) as connection:
             connection.execute(end_all, [url.partition("?")[0].rpartition("/")[2]])
-        return await in_one_batch(database, [put("b"), put("c")]), await database.read(stored)
+        found = await in_one_batch(database, [put("b"), put("c")]), await database.read(stored)
+    assert found == (["b", "c"], {"a", "b", "c"})
 
-    assert with_database(url, scenario) == (["b", "c"], {"a", "b", "c"})
 
-
-def test_a_connection_that_ends_before_a_copy_is_replaced_unnoticed(postgres: Postgres) -> None:
+async def test_a_connection_that_ends_before_a_copy_is_replaced_unnoticed(postgres: Postgres) -> None:
     attempts = []
 
     def copy(connection: Connection) -> int:
@@ -271,22 +245,22 @@ def test_a_connection_that_ends_before_a_copy_is_replaced_unnoticed(postgres: Po
         insert_rows(connection, prompts, [{"digest": name, "body": "{}", "packed": None} for name in ("a", "b")])
         return len(attempts)
 
-    url = postgres.migrated()
-    assert with_database(url, lambda database: database.write(copy)) == 2
-    assert with_database(url, lambda database: database.read(stored)) == {"a", "b"}
+    async with opened(postgres.migrated()) as database:
+        assert (await database.write(copy), await database.read(stored)) == (2, {"a", "b"})
 
 
-def test_a_server_that_takes_no_writes_is_unavailable(postgres: Postgres) -> None:
+async def test_a_server_that_takes_no_writes_is_unavailable(postgres: Postgres) -> None:
     """As a standby is, where a URL leads to one."""
     url = postgres.migrated()
     name = url.partition("?")[0].rpartition("/")[2]
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on".encode())
-    with pytest.raises(StoreUnavailable, match="takes no writes"):
-        with_database(url, lambda database: database.write(put("a")))
+    async with opened(url) as database:
+        with pytest.raises(StoreUnavailable, match="takes no writes"):
+            await database.write(put("a"))
 
 
-def test_replicas_that_deadlock_are_tried_again(postgres: Postgres) -> None:
+async def test_replicas_that_deadlock_are_tried_again(postgres: Postgres) -> None:
     url = postgres.migrated()
     met = threading.Barrier(2)
     first_time = threading.local()
@@ -302,42 +276,31 @@ def test_replicas_that_deadlock_are_tried_again(postgres: Postgres) -> None:
 
         return unit
 
-    async def scenario(database: Database) -> object:
-        other = Database(url, readers=1, clock=None, committed=None)
+    async with opened(url) as database, opened(url) as other:
         await database.write(put("a"))
         await database.write(put("b"))
-        try:
-            return await asyncio.gather(database.write(touch("a", "b")), other.write(touch("b", "a")))
-        finally:
-            await other.close()
-
-    assert with_database(url, scenario) == ["a", "b"]
+        touched = await asyncio.gather(database.write(touch("a", "b")), other.write(touch("b", "a")))
+    assert [*touched] == ["a", "b"]
 
 
-def test_a_server_that_does_not_answer_is_unavailable() -> None:
+async def test_a_server_that_does_not_answer_is_unavailable() -> None:
     url = "postgresql://nobody@127.0.0.1:9/nothing"
     with pytest.raises(StoreUnavailable):
         Store.open(url, MIGRATIONS)
-
-    async def scenario(database: Database) -> object:
-        return type(await refused(database.write(put("a")))), type(await refused(database.read(stored)))
-
-    assert with_database(url, scenario) == (StoreUnavailable, StoreUnavailable)
+    async with opened(url) as database:
+        found = type(await refused(database.write(put("a")))), type(await refused(database.read(stored)))
+    assert found == (StoreUnavailable, StoreUnavailable)
 
 
 @pytest.mark.dialects
-def test_health_fails_without_the_tables(empty_url: str) -> None:
-    async def scenario(database: Database) -> object:
-        return type(await refused(HealthCheck(database).check()))
-
-    assert with_database(empty_url, scenario) is StoreUnavailable
+async def test_health_fails_without_the_tables(empty_url: str) -> None:
+    async with opened(empty_url) as database:
+        assert type(await refused(HealthCheck(database).check())) is StoreUnavailable
 
 
-def test_keys_are_remembered_by_digest(store_url: str) -> None:
-    store = Store.open(store_url, MIGRATIONS)
+async def test_keys_are_remembered_by_digest(store: Store) -> None:
     before = store.keys.list_digests()
     for digest in ("first", "second", "first"):
         store.keys.add(digest)
     after = store.keys.list_digests()
-    asyncio.run(store.close())
     assert (before, after) == ((), ("first", "second"))

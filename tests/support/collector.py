@@ -1,14 +1,14 @@
 """A collector of traces on a loopback socket, which reads OTLP as the standard says."""
 
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SentSpan
+
+from tests.support.small_servers import Handler, Server, running
 
 Value = str | int | float | bool
 
@@ -27,17 +27,10 @@ class CollectedSpan:
     resource: Mapping[str, Value] = field(default_factory=dict)
 
 
-class Collector(ThreadingHTTPServer):
-    daemon_threads = True
-
+class Collector(Server):
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.spans: list[CollectedSpan] = []
-        self.lock = threading.Lock()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
 
     def outline(self, trace_id: str) -> list[str]:
         """The spans of a trace in order of the alphabet, each behind the names of those round it."""
@@ -50,12 +43,11 @@ class Collector(ThreadingHTTPServer):
         return sorted(trail(span) for span in spans.values())
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     def do_POST(self) -> None:
         server = self.server
         assert isinstance(server, Collector)
-        body = self.rfile.read(int(self.headers["content-length"]))
-        told = ExportTraceServiceRequest.FromString(body)
+        told = ExportTraceServiceRequest.FromString(self.read_body())
         found = [
             _read_span(span, _read_attributes(group.resource.attributes))
             for group in told.resource_spans
@@ -64,25 +56,11 @@ class _Handler(BaseHTTPRequestHandler):
         ]
         with server.lock:
             server.spans += found
-        self.send_response(200 if self.path == "/v1/traces" else 404)
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    def log_message(self, *args: object) -> None:
-        pass
+        self.answer(status=200 if self.path == "/v1/traces" else 404)
 
 
-@contextmanager
-def collecting() -> Iterator[Collector]:
-    server = Collector()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def collecting() -> AbstractContextManager[Collector]:
+    return running(Collector())
 
 
 def _read_span(span: SentSpan, resource: Mapping[str, Value]) -> CollectedSpan:

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 import psycopg
+from sqlalchemy import Connection
 
 from app.main import store
-from app.store.database import find_file
+from app.store.database import find_file, open_writer
 from app.store.migration import migrate
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
@@ -44,6 +45,17 @@ def _migrate_copy(url: str, migrations: Path) -> None:
     if file is not None and migrations == MIGRATIONS and not file.exists() and file.parent.is_dir():
         file.write_bytes(read_migrated_store())
     migrate(url, migrations)
+
+
+@contextmanager
+def connected(url: str) -> Iterator[Connection]:
+    """A transaction past the store, for what the store itself would not write or show."""
+    engine = open_writer(url)
+    try:
+        with engine.begin() as connection:
+            yield connection
+    finally:
+        engine.dispose()
 
 
 class PostgresServer(Protocol):

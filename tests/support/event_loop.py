@@ -1,12 +1,28 @@
-"""One event loop for many short calls."""
+"""One event loop for many short calls, and what is closed at the end of a call."""
 
 import asyncio
 import atexit
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+
+
+class Closable(Protocol):
+    async def close(self) -> object: ...
+
 
 T = TypeVar("T")
+ClosableT = TypeVar("ClosableT", bound=Closable)
+
+
+@asynccontextmanager
+async def closed_after(resource: ClosableT) -> AsyncIterator[ClosableT]:
+    """As `contextlib.aclosing`, for what has `close`."""
+    try:
+        yield resource
+    finally:
+        await resource.close()
 
 
 @cache

@@ -8,19 +8,18 @@ from sqlalchemy import func, select, update
 from app.domain.keeping import PartDigest, ReducedCompletion, count_written_characters, digest_text
 from app.domain.tasks import Completion
 from app.domain.values import canonical_json
-from app.store.database import open_writer
 from app.store.group_rows import build_mask
 from app.store.group_texts import forget_words, load_indexed_words
 from app.store.statements import decode, encode, pack_completion, unpack_completion
 from app.store.tables import groups, rollouts
+from tests.support.databases import connected
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def drop_texts(url: str) -> int:
     """Of every group; says how many there are."""
-    engine = open_writer(url)
-    with engine.begin() as connection:
+    with connected(url) as connection:
         sequences = connection.execute(select(groups.c.sequence)).scalars().all()
         forget_words(connection, load_indexed_words(connection, sequences))
         columns = (rollouts.c[name] for name in ("group_sequence", "position", "completion", "packed", "reduced"))
@@ -33,7 +32,6 @@ def drop_texts(url: str) -> int:
             connection.execute(update(rollouts).where(*here).values(changed))
         mask = func.coalesce(groups.c.reduced, 0).bitwise_or(build_mask(("text", "thought")))
         connection.execute(update(groups).values(reduced=mask))
-    engine.dispose()
     return len(sequences)
 
 

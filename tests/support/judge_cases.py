@@ -1,6 +1,5 @@
 """A request, judges' servers that answer it in one way or another, and a judge that is sent there."""
 
-import asyncio
 import json
 
 from pydantic import SecretStr
@@ -9,6 +8,7 @@ from app.domain.judging import Candidate, DefectRule, Judgement, JudgeRequest, P
 from app.judges.chat_judge import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from tests.support.chat_server import Reply, Script
+from tests.support.event_loop import closed_after
 
 RUBRIC = Rubric(
     name="test",
@@ -87,12 +87,6 @@ def config(url: str, **more: object) -> ChatJudgeConfig:
     return ChatJudgeConfig(**{**chosen, "max_output_tokens": 500, **more})  # type: ignore[arg-type]
 
 
-def judged(settings: ChatJudgeConfig, request: JudgeRequest = REQUEST) -> tuple[ChatJudge, Judgement]:
-    async def once() -> tuple[ChatJudge, Judgement]:
-        judge = ChatJudge(settings)
-        try:
-            return judge, await judge.judge(request)
-        finally:
-            await judge.close()
-
-    return asyncio.run(once())
+async def judged(settings: ChatJudgeConfig, request: JudgeRequest = REQUEST) -> tuple[ChatJudge, Judgement]:
+    async with closed_after(ChatJudge(settings)) as judge:
+        return judge, await judge.judge(request)

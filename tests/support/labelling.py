@@ -12,7 +12,6 @@ from app.judges.panel import ConfiguredPanels
 from tests.support.playground import World, gateway
 
 Opinion = Callable[[JudgeRequest, int], Mapping[str, float]]
-POLICY = "policy-of-nobody"
 QUALITIES = {"fair": 0.8125, "foul": 0.1875}
 
 
@@ -35,11 +34,11 @@ def labelled_gateway(
     )
 
 
-async def store_groups(client: httpx.AsyncClient, count: int, number: int = 0) -> list[str]:
+async def store_groups(client: httpx.AsyncClient, count: int, number: int = 0, policy: str = "student") -> list[str]:
     handed = await client.post("/envs/arena/next-batch", json={"batch_size": count, "cursor": 0, "run": "a"})
     said = [{"text": f"fair {number}", "extra": {"reward": 1}}, {"text": f"foul {number}"}]
     groups = [{"task_id": task["task_id"], "completions": said} for task in handed.json()["tasks"]]
-    body = {"groups": groups, "run": "a", "policy": {"model": POLICY, "step": 3}}
+    body = {"groups": groups, "run": "a", "policy": {"model": policy, "step": 3}}
     told = await client.post("/envs/arena/score", json=body)
     assert told.status_code == 200, told.text
     return [group["group_id"] for group in told.json()["groups"]]

@@ -1,14 +1,16 @@
-"""A way to a gateway on which some replies are lost after the gateway has sent them."""
+"""A way to a gateway on which requests break off, or replies are lost after the gateway has sent them."""
 
 import http.cookiejar
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 
+from tests.support.small_servers import Handler, Server, running
+
+JSON = {"content-type": "application/json"}
 PASSED = {"cookie", "x-session-id"}
 """Headers of requests, in lower case."""
 
@@ -35,44 +37,47 @@ class Lossy:
         return lost
 
 
+Breaks = Callable[[str, str, bool], int | None]
+"""Gets the method, the path, and whether there is a reply. Of one that breaks off so many bytes arrive."""
+
+
 @contextmanager
-def losing_replies(gateway: str, each: int, ends: tuple[str, ...] = ("",), kept: int = 0) -> Iterator[Lossy]:
-    """Of a lost reply so many bytes arrive, if any."""
+def relaying(gateway: str, breaks: Breaks) -> Iterator[str]:
+    """The address of what passes all requests on to a gateway, but for those that break off."""
     # Whose cookies they are is for those who ask.
     jar = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
     with httpx.Client(base_url=gateway, timeout=120, cookies=jar, limits=httpx.Limits()) as client:
 
-        class Handler(BaseHTTPRequestHandler):
+        class Relay(Handler):
             protocol_version = "HTTP/1.1"
 
             def pass_on(self) -> None:
-                body = self.rfile.read(int(self.headers.get("content-length", 0)))
-                cookies = {name: value for name, value in self.headers.items() if name.lower() in PASSED}
-                headers = {"content-type": "application/json", **cookies}
-                reply = client.request(self.command, self.path, content=body, headers=headers)
-                lost = lossy.loses(self.path)
-                self.close_connection |= lost
-                if lost and not kept:
+                passed = {name: value for name, value in self.headers.items() if name.lower() in PASSED}
+                headers = {**JSON, **passed}
+                body, kept = self.read_body(), breaks(self.command, self.path, False)
+                if kept is None:
+                    reply = client.request(self.command, self.path, content=body, headers=headers)
+                    kept = breaks(self.command, self.path, True)
+                self.close_connection |= kept is not None
+                if kept == 0:
                     return
-                self.send_response(reply.status_code)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(reply.content)))
-                for cookie in reply.headers.get_list("set-cookie"):
-                    self.send_header("set-cookie", cookie)
-                self.end_headers()
-                self.wfile.write(reply.content[:kept] if lost else reply.content)
+                cookies = {name: value for name, value in reply.headers.items() if name == "set-cookie"}
+                with suppress(ConnectionError):  # who asked may have been killed
+                    self.answer(reply.content, reply.status_code, {**JSON, **cookies}, kept)
 
-            do_GET = do_POST = pass_on
+            do_GET = do_POST = do_PUT = pass_on
 
-            def log_message(self, *_: object) -> None:
-                pass
+        with running(Server(Relay)) as server:
+            yield server.url
 
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 128
 
-        with Server(("127.0.0.1", 0), Handler) as server:
-            lossy = Lossy(f"http://127.0.0.1:{server.server_address[1]}", each, ends)
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            yield lossy
-            server.shutdown()
+@contextmanager
+def losing_replies(gateway: str, each: int, ends: tuple[str, ...] = ("",), kept: int = 0) -> Iterator[Lossy]:
+    """Of a lost reply so many bytes arrive, if any."""
+
+    def breaks(_: str, path: str, replied: bool) -> int | None:
+        return kept if replied and lossy.loses(path) else None
+
+    with relaying(gateway, breaks) as url:
+        lossy = Lossy(url, each, ends)
+        yield lossy

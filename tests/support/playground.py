@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,10 +23,14 @@ from app.domain.values import Frozen, Split, digest
 from app.judges.chat_judge import Script, ScriptedJudge
 from app.judges.panel import ConfiguredPanels
 from app.main.application import create_app
-from app.ports.environment import Datasets, Drafted, Environment, Tools
+from app.main.gateway import build_gateway
+from app.main.store import Store
+from app.ports.environment import Datasets, Drafted, Environment, NoWorkers, Tools
 from app.ports.retrieval import Retriever
+from app.service.gateway import Gateway
 from app.service.requests import HandedOutTask
 from app.settings import RagSettings, Settings
+from app.telemetry.metrics import NullObserver
 
 READ_SECONDS = 60.0
 WAIT = 20.0
@@ -369,6 +373,19 @@ def panels(judge: str) -> ConfiguredPanels:
     return ConfiguredPanels(judges, {}, fallback=(judge,))
 
 
+def services(world: World, store: Store, judging: ConfiguredPanels | None = None) -> Gateway:
+    """The gateway without its server, over the environments of `world`."""
+    return build_gateway(
+        classes=environments(world),
+        store=store,
+        panels=judging or panels(world.judge),
+        workers=NoWorkers(),
+        retriever=world,
+        observer=NullObserver(),
+        clock=world.now,
+    )
+
+
 def await_ready(client: TestClient, seconds: float = READ_SECONDS) -> None:
     """Of a gateway in this process. TimeoutError with what it says of itself."""
     until = time.monotonic() + seconds
@@ -431,17 +448,3 @@ async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT):
         while not true():  # noqa: ASYNC110  # what is waited for happens in the service, which tells nobody
             await asyncio.sleep(0.005)
-
-
-Scene = Callable[[httpx.AsyncClient], Awaitable[None]]
-
-
-def play(world: World, database: Path, *scenes: Scene, judging: ConfiguredPanels | None = None) -> None:
-    """Each scene against a gateway that starts and stops around it, over the same store."""
-
-    async def play_all() -> None:
-        for scene in scenes:
-            async with gateway(world, database, judging) as client:
-                await scene(client)
-
-    asyncio.run(play_all())

@@ -1,14 +1,11 @@
 """Groups to look at, behind an in-memory `Views`."""
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import yaml
 from fastapi import FastAPI
-from pydantic import JsonValue, TypeAdapter
+from pydantic import TypeAdapter
 
 from app.domain.groups import (
     FoundGroups,
@@ -22,11 +19,11 @@ from app.domain.groups import (
     TaskPrompt,
     TaskRecord,
 )
-from app.domain.judging import Claim, Defect, Judgement, Verdict, summarise_scores
+from app.domain.judging import Judgement, summarise_scores
 from app.domain.rollups import Rollup, RollupFilter
 from app.domain.runs import Policy, ScoringOptions
-from app.domain.scores import Criterion, Outcome, Score
-from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, TaskKey, ToolCall, ToolSpec
+from app.domain.scores import Outcome, Score
+from app.domain.tasks import Completion, TaskKey
 from app.http.viewer.group_pages import FindRubric, find_no_rubric
 from app.http.viewer.pages import create_viewer_router
 from app.http.web.api_keys import KeyRing
@@ -34,15 +31,14 @@ from app.http.web.middleware import MiddlewareOptions, install_middleware
 from app.http.web.openapi import install_docs
 from app.service.gateway import JudgeEntry
 from app.store.views import FoundOutlines, GroupOutline, GroupViews
-from tests.support.sample_texts import HOSTILE, HOSTILE_JSON, SHEET
+from tests.support.sample_texts import HOSTILE
+from tests.support.tables import read_table
 
 Word = str | None
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 LATER = NOON + timedelta(days=9)
 
-_SAMPLES: dict[str, Any] = yaml.load(
-    Path(__file__).with_name("sample_views.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
-)
+_SAMPLES = read_table(__file__, "sample_views.yaml", dict[str, Any])
 JUDGES = TypeAdapter(tuple[JudgeEntry, ...]).validate_python(_SAMPLES["judges"])
 
 
@@ -83,38 +79,16 @@ def stored_group(number: int, name: str) -> GroupDetail:
     """One of sample_views.yaml."""
     stored = dict(_SAMPLES["groups"][name])
     prompt = TaskPrompt.model_validate(stored.pop("prompt"))
-    return group_of(number, stored.pop("environment"), prompt, _read_rollouts(stored.pop("rollouts")), **stored)
-
-
-def _read_rollouts(stored: Sequence[Mapping[str, Any]]) -> list[tuple[Completion, Score]]:
-    return [(Completion.model_validate(one["completion"]), Score.model_validate(one["score"])) for one in stored]
+    rollouts = [
+        (Completion.model_validate(one["completion"]), Score.model_validate(one["score"]))
+        for one in stored.pop("rollouts")
+    ]
+    stored["judgements"] = tuple(map(Judgement.model_validate, stored.get("judgements", ())))
+    return group_of(number, stored.pop("environment"), prompt, rollouts, **stored)
 
 
 def npc_group(number: int) -> GroupDetail:
-    prompt = TaskPrompt(
-        messages=(
-            Message(role="system", content=SHEET),
-            Message(
-                role="user", content="They say a man came in off the *Grey Widow* last night. Which room is he in?"
-            ),
-        ),
-        metadata={"character": "mirela_voss", "scene": "sea_wall", "passages": [{"id": "event_12", "source": "world"}]},
-    )
-    stored = _SAMPLES["npc"]
-    rollouts = _read_rollouts(stored["rollouts"])
-    asked = "You compare replies of a non-player character to one line of a player. " * 80
-    first = Judgement.model_validate({**stored["judgement"], "prompt": asked})
-    second = first.model_copy(
-        update={
-            "order": ("M4", "Q2", "K7"),
-            "verdicts": (),
-            "ranking": (),
-            "error": "the answer was not JSON, twice",
-            "calls": 2,
-            "latency_seconds": 6.02,
-        }
-    )
-    return group_of(number, "npc_arena", prompt, rollouts, judgements=(first, second), flags=("partial_group",))
+    return stored_group(number, "npc")
 
 
 def scored_again(detail: GroupDetail, judge: str, rewards: Sequence[float | None]) -> GroupDetail:
@@ -162,56 +136,7 @@ def gsm8k_group(number: int) -> GroupDetail:
 
 
 def hostile_group(number: int) -> GroupDetail:
-    described: dict[str, JsonValue] = {"type": HOSTILE_JSON, "description": HOSTILE_JSON, "default": HOSTILE_JSON}
-    schema: dict[str, JsonValue] = {"properties": {HOSTILE_JSON: described, "z": 7}, "required": [HOSTILE_JSON]}
-    tool = ToolSpec(function=FunctionSpec(name="<b>look</b>", description=HOSTILE, parameters=schema))
-    call = ToolCall(id="1", function=FunctionCall(name="<i>f</i>", arguments='{"q": "</pre><script>1</script>"}'))
-    prompt = TaskPrompt(
-        messages=(Message(role="user", content=HOSTILE, name="<u>x</u>"),),
-        tools=(tool,),
-        metadata={"<k>": HOSTILE_JSON},
-    )
-    named = ToolCall(function=FunctionCall(name=HOSTILE_JSON, arguments={HOSTILE_JSON: HOSTILE_JSON, "y" * 300: 1}))
-    spoken = (
-        Message(role="assistant", content=HOSTILE, tool_calls=(call, named)),
-        Message(role="tool", content=HOSTILE),
-        Message(role="tool", name="<u>t</u>", content=json.dumps({"error": HOSTILE_JSON})),
-    )
-    score = Score(
-        outcome="scored",
-        reward=0.5,
-        criteria=(Criterion(name="<em>c</em>", value=0.5, weight=1.0, note='" onmouseover="alert(1)'),),
-        flags=("<s>flag</s>",),
-        rationale=HOSTILE,
-        judges=("offline",),
-    )
-    judgement = Judgement(
-        judge="offline",
-        model="<b>model</b>",
-        order=("<a>",),
-        verdicts=(
-            Verdict(
-                candidate="<a>",
-                evidence=(HOSTILE,),
-                claims=(Claim(quote=HOSTILE, source=HOSTILE, source_quote=HOSTILE), Claim(quote=HOSTILE, source=None)),
-                defects=(Defect(code="<x>", quote=HOSTILE),),
-                scores={"<em>c</em>": 0.5},
-                note=HOSTILE,
-            ),
-        ),
-        ranking=(("<a>",),),
-        prompt=HOSTILE,
-        raw=HOSTILE,
-        error=HOSTILE,
-    )
-    rollouts = [
-        (Completion(text=HOSTILE, finish_reason="<stop>"), score),
-        (Completion(messages=spoken), score.model_copy(update={"reward": 0.75})),
-        (Completion(text="lost in the middle " * 5_500), Score.gated("repeats")),
-        (Completion(text=""), Score.pending()),
-    ]
-    detail = group_of(number, "npc_arena", prompt, rollouts, judgements=(judgement,), outcome="pending", flags=("<f>",))
-    return scored_again(detail, HOSTILE, (1.0, 0.5, 0.25, None))
+    return scored_again(stored_group(number, "hostile"), HOSTILE, (1.0, 0.5, 0.25, None))
 
 
 def pending_group(number: int) -> GroupDetail:

@@ -1,6 +1,7 @@
 """What generated environments share: levels, splits, prompts, an answer in tags."""
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -11,8 +12,8 @@ from app.domain.tasks import Completion
 from app.domain.values import Frozen
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
-from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
-from app.toolkit.seeded import SeededRandom
+from app.toolkit.procedural import LEVELS, MIXED, Level, LevelParams, ProceduralEnvironment
+from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import Phrasings
 
 
@@ -50,8 +51,25 @@ TRAIN = [SUMS.task("train", index, LevelParams()) for index in range(300)]
 
 def test_levels_come_evenly_and_say_themselves() -> None:
     said = [task.metadata["level"] for task in TRAIN]
-    assert [said.count(level) > 75 for level in LEVELS] == [True] * 3
+    assert [said.count(level) > 75 for level in MIXED] == [True] * 3
     assert [SUMS.label("train", index, LevelParams()) for index in range(300)] == said
+
+
+def test_a_task_of_the_first_level_comes_after_two_solved_ones_of_training() -> None:
+    params, found = LevelParams(level="first"), []
+    for task in (SUMS.task("test", index, params) for index in range(30)):
+        texts = [one.content or "" for one in task.messages]
+        numbers = [[int(number) for number in re.findall(r"\d+", text)][-2:] for text in texts]
+        shown = [numbers[0], numbers[2]]
+        found.append(
+            (
+                [one.role for one in task.messages],
+                [f"<answer>{sum(pair)}</answer>" for pair in shown] == texts[1:4:2],
+                len({*map(str, map(sorted, [*shown, numbers[4]]))}),
+                any(is_held_out(str(sorted(pair))) for pair in shown),
+            )
+        )
+    assert found == [(["user", "assistant", "user", "assistant", "user"], True, 3, False)] * 30
 
 
 @pytest.mark.parametrize("level", LEVELS)

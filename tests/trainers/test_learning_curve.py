@@ -30,13 +30,13 @@ def run_shown(folder: Path, words: str, url: str = "", seconds: float = 300) -> 
 def test_a_model_learns_and_the_store_has_the_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (data,) = re.findall(r"^ATROPOS_ENVS_DATASETS__GSM8K=(\S+) atropos-envs serve$", PAGE, re.MULTILINE)
-    (export,) = re.findall(r"^atropos-envs (export .*)$", PAGE, re.MULTILINE)
+    (export,) = re.findall(r"^atropos-envs (export rollouts.*)$", PAGE, re.MULTILINE)
     run_shown(tmp_path, "problems")
     with serving(tmp_path, settings={"ATROPOS_ENVS_DATASETS__GSM8K": str(tmp_path / data)}) as served:
-        told = run_shown(tmp_path, "train", served.url, seconds=25 * 60)
+        told = run_shown(tmp_path, "learning_curve.py train", served.url, seconds=25 * 60)
         exported = CliRunner().invoke(cli, [*shlex.split(export), "--url", served.url])
     assert exported.exit_code == 0, exported.output
-    drawn = run_shown(tmp_path, "plot_curve")
+    drawn = run_shown(tmp_path, "plot_curve.py rollouts")
     steps, first, last = re.search(r"(\d+) steps, from ([\d.]+) to ([\d.]+)", drawn).groups()  # type: ignore[union-attr]
     held_out = re.search(r"not trained on: ([\d.]+)", told)
     assert held_out is not None

@@ -15,7 +15,15 @@ from typing import Final
 
 from rich.console import Console
 
-from app.cli.campaigns import Campaign, CampaignOutcome, conclude, find_finish_time, resume, sum_judgement_usd
+from app.cli.campaigns import (
+    Campaign,
+    CampaignOutcome,
+    RewardTally,
+    conclude,
+    find_finish_time,
+    resume,
+    sum_judgement_usd,
+)
 from app.cli.costs import (
     CostEstimate,
     bound_prompt_tokens,
@@ -51,6 +59,7 @@ from app.cli.policies import (
     RolloutPlayer,
     TaskSkipped,
     TokenCheck,
+    ToolCheck,
     add_token_ids,
     build_exchanges,
     describe_missing_ids,
@@ -70,6 +79,7 @@ from app.service.requests import HandedOutTask
 from app.service.runs import RunSettings
 from app.terminal.client import AnsweredTask, GatewayClient, Retrier, describe_url
 from app.terminal.consoles import GoOn, Standing, show_progress
+from app.toolkit.texts import escape_invisible
 
 _MOST_IN_A_ROW: Final = 32
 """Consecutive tasks without a reward after which the evaluation is aborted."""
@@ -120,6 +130,8 @@ class _EvaluationRunner:
     server: InferenceServer
     ledger: EvaluationLedger
     tally: EvaluationTally
+    rewards: RewardTally
+    tools: ToolCheck
     line: asyncio.Semaphore
     """Of attempts."""
 
@@ -141,6 +153,7 @@ class _EvaluationRunner:
         for generation, sample in item.list_unscored().items():
             await self._score(task, item, generation, sample)
         self.tally.add_item(item)
+        self.rewards.add_scores([scored.score for scored in item.scored.values()])
         rewarded = any(item.find_reward(sample) is not None for sample in range(self._plan.options.samples))
         self.campaign.note_result(None if rewarded else _explain_missing_reward(item))
 
@@ -155,7 +168,7 @@ class _EvaluationRunner:
         def choose_seed(turn: int) -> int | None:
             return derive_seed(self._plan.options.seed, item.index, sample, turn) if self.work.seeded else None
 
-        player = RolloutPlayer(self.server, self.campaign.gateway, self.campaign.patience, note)
+        player = RolloutPlayer(self.server, self.campaign.gateway, self.campaign.patience, note, self.tools)
         try:
             # Sent before another begins: a kill loses no more attempts than are asked for at once.
             async with self.line:
@@ -416,18 +429,26 @@ class EvaluationSession:
         for index in range(len(work.tasks)):
             if index not in owed:
                 tally.add_item(ledger.items[index])
-        runner = _EvaluationRunner(work, campaign, server, ledger, tally, asyncio.Semaphore(work.concurrency))
+        rewards = RewardTally(self.ends.gateway, self.spec.run, "eval", self.spec.sampling.limit, self._print_line)
+        tools, line = ToolCheck(server, self._print_line), asyncio.Semaphore(work.concurrency)
+        runner = _EvaluationRunner(work, campaign, server, ledger, tally, rewards, tools, line)
 
         def tell() -> Standing:
             waits = [*campaign.patience.list_waits(), *list_policy_waits(server)]
             return Standing(tally.done, [*tally.list_words(), *waits])
 
-        async with show_progress(self.console, self.spec.environment, "tasks", len(work.tasks), tell) as display:
-            completed = await campaign.follow(runner.run(), display)
+        try:
+            async with show_progress(self.console, self.spec.environment, "tasks", len(work.tasks), tell) as display:
+                completed = await campaign.follow(runner.run(), display)
+        finally:
+            rewards.conclude()
         checked = [] if work.tokens.check is None else work.tokens.check.tally.lines
-        for line in filter(None, [*checked, server.tally.describe()]):
-            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        for words in filter(None, [*checked, server.tally.describe()]):
+            self._print_line(words)
         return completed
+
+    def _print_line(self, line: str) -> None:
+        self.console.print(escape_invisible(line), highlight=False, markup=False, soft_wrap=True)
 
     def _write_report(self, ledger: EvaluationLedger, context: EvaluationContext) -> EvaluationReport:
         attempts = build_attempts(ledger, context.tasks, context.environment.label)

@@ -9,6 +9,7 @@ import httpx
 from pydantic import BaseModel, Field, JsonValue
 
 from app.domain.errors import InvalidRequest, Unavailable
+from app.domain.faults import explain_connection
 from app.domain.tasks import Completion, Message
 from app.domain.values import FiniteNumber, Frozen, Unit
 from app.inference.policies import TokenSequence, TurnTokens
@@ -165,7 +166,7 @@ class AtroposApi:
         try:
             reply = await self.client.request(method, path, json=plain, content=encoded, headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unavailable(f"cannot reach the Atropos API at {base}: {error or type(error).__name__}") from error
+            raise Unavailable(f"cannot reach the Atropos API at {base}: {explain_connection(error)}") from error
         if reply.is_success:
             return reply.content
         words = f"{base}{path} returned {reply.status_code}: {' '.join(reply.text.split())[:300]}"

@@ -36,7 +36,7 @@ from app.domain.values import Split
 from app.inference.policies import SamplingParameters
 from app.inference.tokens import LocalTokenizer
 from app.terminal import ADVANCED
-from app.terminal.client import find_gateway_url, read_policy_key
+from app.terminal.client import check_url, find_gateway_url, read_policy_key
 from app.terminal.completion import complete_environment, complete_run
 from app.terminal.consoles import AsJson, errors, print_outcome, stop_on_errors, stop_to_resume
 
@@ -73,7 +73,10 @@ def process(
     atropos: Annotated[
         str | None,
         typer.Option(
-            help="URL of the trainer's Atropos API.", show_default="the gateway's", rich_help_panel=CONNECTIONS
+            help="URL of the trainer's Atropos API.",
+            show_default="the gateway's",
+            rich_help_panel=CONNECTIONS,
+            callback=check_url,
         ),
     ] = None,
     run: Annotated[

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from app.cli.campaigns import Campaign
+from app.cli.campaigns import Campaign, RewardTally
 from app.cli.policies import (
     GATEWAY,
     Endpoints,
@@ -26,6 +26,7 @@ from app.cli.policies import (
     RolloutPlayer,
     TaskSkipped,
     TokenCheck,
+    ToolCheck,
     add_token_ids,
     build_exchanges,
     describe_missing_ids,
@@ -54,6 +55,7 @@ from app.inference.wire import SampledMessage
 from app.service.requests import GroupReply, HandedOutTask
 from app.terminal.client import AnsweredTask, GatewayClient, Retrier, build_gateway_headers
 from app.terminal.consoles import Standing, show_progress
+from app.toolkit.texts import escape_invisible
 
 # Sampling of groups.
 
@@ -128,6 +130,8 @@ _LEASES: Final = "leases to expire"
 """What the progress bar says is waited for."""
 _GRACE_SECONDS: Final = 5.0
 """How long a request for tasks may go on after a stop."""
+_MOST_REASON: Final = 300
+"""Characters of why a group has no reward."""
 _MOST_IN_A_ROW: Final = 32
 """Consecutive groups left out after which the command is aborted."""
 
@@ -141,6 +145,7 @@ class _ProcessRunner:
         output: GroupOutput,
         journal: Journal,
         meter: ProcessMeter,
+        rewards: RewardTally,
     ) -> None:
         self._plan = plan
         self._campaign = campaign
@@ -148,6 +153,7 @@ class _ProcessRunner:
         self._output = output
         self._journal = journal
         self._meter = meter
+        self._rewards = rewards
         self._ready: deque[TaskInHand] = deque()
         self._running: dict[asyncio.Task[None], TaskInHand] = {}
         self._parked: dict[str, TaskInHand] = {}
@@ -326,9 +332,14 @@ class _ProcessRunner:
         """Scores with all rewards. TaskSkipped where some cannot be had."""
         group = AnsweredTask(item.task.task_id, item.task.lease_id, [sample.completion for sample in samples])
         reply = await self._campaign.score(group)
+        if "late" not in reply.flags:
+            self._rewards.add_scores(reply.scores)
         if None in reply.rewards:
             reasons = sorted({score.reason for score in reply.scores if score.reason is not None})
-            raise TaskSkipped(f"unscored ({', '.join(reasons)})", f"{reply.group_id} lacks rewards", answered=True)
+            why = next((score.rationale for score in reply.scores if score.reason and score.rationale), "no reward")
+            raise TaskSkipped(
+                f"unscored ({', '.join(reasons)})", f"{reply.group_id}: {why[:_MOST_REASON]}", answered=True
+            )
         return reply
 
     async def _settle_left_out(self, item: TaskInHand, left_out: TaskSkipped) -> None:
@@ -381,18 +392,22 @@ class ProcessSession:
             campaign = self._begin(gateway)
             await self._require_environments(gateway)
             server = await self._prepare_server(policy, campaign.patience)
-            player = RolloutPlayer(server, gateway, campaign.patience, meter.add_usage)
+            player = RolloutPlayer(
+                server, gateway, campaign.patience, meter.add_usage, ToolCheck(server, self._print_line)
+            )
+            setup = self.plan.setup
+            rewards = RewardTally(self.ends.gateway, setup.run, "train", self.sampling.limit, self._print_line)
             sampler = _Sampler(
                 player,
                 self.tokenizer,
-                self.plan.setup.group_size,
+                setup.group_size,
                 self._needs_tokens,
                 self.stores_tokens,
                 TokenCheck.begin(self.tokenizer, checks=self.checks_tokens),
             )
             until_started = Retrier(waiting=campaign.patience.waiting)
             async with self._open_output(journal, until_started, server) as output:
-                processing = _ProcessRunner(self.plan, campaign, sampler, output, journal, meter)
+                processing = _ProcessRunner(self.plan, campaign, sampler, output, journal, meter, rewards)
                 try:
                     return await self._run_with_progress(processing, campaign, server, journal.ledger, meter)
                 finally:
@@ -401,11 +416,13 @@ class ProcessSession:
                     checked = [] if sampler.check is None else sampler.check.tally.lines
                     notices = [*checked, sampler.joins.words, server.tally.describe()]
                     for line in filter(None, notices):
-                        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+                        self._print_line(line)
+                    rewards.conclude()
                     if processing.last_left_out:
-                        self.console.print(
-                            f"last group left out: {processing.last_left_out}", highlight=False, markup=False
-                        )
+                        self._print_line(f"last group left out: {processing.last_left_out}")
+
+    def _print_line(self, line: str) -> None:
+        self.console.print(escape_invisible(line), highlight=False, markup=False, soft_wrap=True)
 
     def _begin(self, gateway: GatewayClient) -> Campaign:
         return Campaign(

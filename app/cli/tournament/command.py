@@ -80,7 +80,7 @@ def tournament(
     ] = False,
     concurrency: Annotated[
         int,
-        typer.Option(min=1, max=256, help="Duels to judge at once.", rich_help_panel=CONNECTIONS),
+        typer.Option(min=1, max=256, help="Pairs to judge at once.", rich_help_panel=CONNECTIONS),
     ] = 8,
     patience: Annotated[
         float, typer.Option(min=0, help="Seconds to keep retrying a failing server.", rich_help_panel=CONNECTIONS)
@@ -91,7 +91,7 @@ def tournament(
 ) -> None:
     """Let a judge compare checkpoints' replies in pairs, and report the strength of each, also by character.
 
-    What it costs is said first. To resume, repeat the command with the same --out."""
+    The cost is shown first. To resume, repeat the command with the same --out."""
     url = url or find_gateway_url()
     with stop_on_errors(also=httpx.InvalidURL):
         if len(contestants) < 2:

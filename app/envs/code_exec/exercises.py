@@ -29,7 +29,7 @@ from pydantic import AfterValidator, Field, JsonValue, StrictBool, StrictInt, St
 from app.domain.tasks import CallResult
 from app.domain.values import FiniteJson, Frozen, canonical_json, digest
 from app.envs.code_exec.references import dates, formats, grids, lists, machines, numbers, ordering, searches, strings
-from app.toolkit.procedural import LEVELS, Level
+from app.toolkit.procedural import MIXED, Level
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import read_packaged_data
 
@@ -256,6 +256,9 @@ _Interval: TypeAlias = Annotated[StrictStr, Field(pattern=r"^-?[0-9]+\.\.-?[0-9]
 _Words: TypeAlias = dict[StrictBool | StrictInt | StrictStr, str]
 """What a parameter may be, each with what the statement says of it."""
 
+_SHORT_PROGRAM = 260
+"""Characters of a solution at most, for level `first`."""
+
 _COUNTED = "bracket|character|column|desk|digit|item|minute|number|order|place|road|step"
 _ONE_OF_SEVERAL = re.compile(rf"(?<![-+*] )\b1 ({_COUNTED})s\b")
 
@@ -375,7 +378,9 @@ def read_all_families() -> Mapping[str, Family]:
 @cache
 def group_by_level() -> Mapping[Level, tuple[Family, ...]]:
     families = read_all_families().values()
-    return {level: tuple(family for family in families if family.spec.level == level) for level in LEVELS}
+    by_level = {level: tuple(family for family in families if family.spec.level == level) for level in MIXED}
+    short = tuple(family for family in by_level["easy"] if len(family.solution({})) <= _SHORT_PROGRAM)
+    return {"first": short, **by_level}
 
 
 @cache

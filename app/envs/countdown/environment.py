@@ -32,12 +32,12 @@ _SEARCHES: Final = 200
 _NUMBERS_TRIED: Final = 40
 """For one form of a solution."""
 _LARGE = (25, 50, 75, 100)
-_NUMBERS: Final[Mapping[Level, tuple[int, ...]]] = {"easy": (3,), "medium": (4,), "hard": (5, 6)}
+_NUMBERS: Final[Mapping[Level, tuple[int, ...]]] = {"first": (2,), "easy": (3,), "medium": (4,), "hard": (5, 6)}
 
 
 class CountdownParams(LevelParams):
     numbers: Annotated[WholeNumber, Field(ge=3, le=6)] | None = None
-    """How many numbers are given. Default by level: 3 (easy), 4 (medium), 5 or 6 (hard)."""
+    """How many numbers are given. Default by level: 2 (first), 3 (easy), 4 (medium), 5 or 6 (hard)."""
     highest: Annotated[WholeNumber, Field(ge=20, le=9999)] = 200
     """The largest target. Where it is below about 50, a hard puzzle of 6 numbers may be reached without brackets."""
 
@@ -61,7 +61,7 @@ class Countdown(ProceduralEnvironment[NumberPuzzle, CountdownParams]):
     )
 
     def make(self, draws: SeededRandom, level: Level, params: CountdownParams) -> NumberPuzzle:
-        return _draw_puzzle(draws, params.numbers or draws.one(_NUMBERS[level]), params.highest, level == "hard")
+        return _draw_puzzle(draws, params.numbers or draws.one(_NUMBERS[level]), params.highest, level)
 
     def draw_content(self, seed: str, split: Split, level: Level, params: CountdownParams) -> NumberPuzzle:
         """Draws hard puzzles again until one needs brackets. That takes long, so the split is decided before."""
@@ -117,15 +117,15 @@ class _Plan:
         return False
 
 
-def _draw_puzzle(draws: SeededRandom, count: int, highest: int, nested: bool) -> NumberPuzzle:
+def _draw_puzzle(draws: SeededRandom, count: int, highest: int, level: Level) -> NumberPuzzle:
     while True:
         plan = _draw_plan(draws, count)
-        for _ in range(_NUMBERS_TRIED if plan.nested >= nested else 0):
+        for _ in range(_NUMBERS_TRIED if plan.nested or level != "hard" else 0):
             numbers = [draws.one(_LARGE) if draws.chance(20) else 2 + draws.below(11) for _ in range(count)]
             value, solution = _work_out(plan, sorted(numbers))
             if value.denominator == 1 and 10 <= value <= highest and int(value) not in numbers:
                 puzzle = NumberPuzzle(numbers=tuple(numbers), target=int(value), solution=solution)
-                if not _is_plain(puzzle):
+                if level == "first" or not _is_plain(puzzle):
                     return puzzle
 
 

@@ -13,7 +13,7 @@ has the whole rule; values are compared exactly, without `eval`.
 With data sets configured, their rows are the tasks. Otherwise the tasks are generated `arithmetic_word` problems,
 which are not GSM8K; their metadata says so. Four of five are composed: a beginning, one to four changes, a question,
 and sentences with numbers that do not matter; of 5,000 some 4,000 differ when names and numbers are masked. No text
-shows its answer as a number.
+shows its answer as a number. `level: first` has sums of one step instead, for models that solve nothing else yet.
 """
 
 import re
@@ -25,16 +25,16 @@ from itertools import islice
 from pathlib import Path
 from string import Formatter
 from threading import Lock
-from typing import Annotated, ClassVar, Final, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Dataset, Message, Task
 from app.domain.values import Frozen, Name, Split, digest_of_model
-from app.ports import Datasets, Tools
+from app.ports import Tools
 from app.toolkit.answers import grade_number, read_number
-from app.toolkit.procedural import DatasetEnvironment
+from app.toolkit.procedural import DatasetEnvironment, DatasetParams
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import read_yaml
 from app.toolkit.thoughts import map_completions
@@ -61,7 +61,7 @@ class Story(Frozen):
     words: dict[str, tuple[str, ...]] = {}
     given: tuple[_Formula, ...] = ()
     text: str
-    steps: Annotated[tuple[SolutionStep, ...], Field(min_length=2)]
+    steps: Annotated[tuple[SolutionStep, ...], Field(min_length=1)]
 
     @cached_property
     def slots(self) -> frozenset[str]:
@@ -218,9 +218,9 @@ class WordProblems:
         """By question, as far as any was asked for: making all of them takes a tenth of a second."""
 
     @classmethod
-    def read(cls, stories: Path, chains: Path) -> Self:
+    def read(cls, stories: Path, chains: Path | None = None) -> Self:
         """pydantic.ValidationError when a file is not what it should be."""
-        composed = StoryChains.model_validate(read_yaml(chains))
+        composed = None if chains is None else StoryChains.model_validate(read_yaml(chains))
         return cls(StoryBook.model_validate(read_yaml(stories)).model_copy(update={"chains": composed}))
 
     def problem(self, split: Split, index: int) -> WordProblem:
@@ -317,12 +317,19 @@ def _write_problem(story: Story, numbers: Mapping[str, int], words: Mapping[str,
 
 STORIES = Path(__file__).with_name("stories.yaml")
 CHAINS = Path(__file__).with_name("chains.yaml")
+FIRST_STEPS = Path(__file__).with_name("first_steps.yaml")
 _GENERATED = "arithmetic_word"
 
 INSTRUCTION = (
     "Solve the problem. Reason step by step, then finish with a line of the form `#### <answer>`, "
     "where <answer> is a single number and nothing else."
 )
+
+
+class Gsm8kParams(DatasetParams):
+    level: Annotated[Literal["first"] | None, Field(exclude_if=lambda level: level is None)] = None
+    """`first`: sums of one step, which a model of 135 M parameters sometimes solves. By default two steps or more. Rows
+    of data sets have no levels."""
 
 
 class Gsm8kRow(BaseModel):
@@ -347,16 +354,14 @@ class Gsm8k(DatasetEnvironment[Gsm8kRow]):
     scores_at_once: ClassVar[bool] = True
     chance: ClassVar[float] = 0.01
     answers_are_values: ClassVar[bool] = True
+    Params: ClassVar[type[BaseModel]] = Gsm8kParams
     row_forms: ClassVar[tuple[type[BaseModel], ...]] = (Gsm8kRow,)
     hub_subset: ClassVar[str | None] = "main"
 
-    def __init__(self, problems: WordProblems, datasets: Mapping[str, Dataset[Gsm8kRow]] | None = None) -> None:
+    def __init__(self, datasets: Mapping[str, Dataset[Gsm8kRow]] | None = None) -> None:
         super().__init__(datasets)
-        self._problems = problems
-
-    @classmethod
-    def open(cls, datasets: Datasets) -> Self:
-        return cls(WordProblems.read(STORIES, CHAINS), cls.read_datasets(datasets))
+        self._problems = {None: WordProblems.read(STORIES, CHAINS), "first": WordProblems.read(FIRST_STEPS)}
+        """By level."""
 
     @property
     def own_origin(self) -> str:
@@ -364,15 +369,17 @@ class Gsm8k(DatasetEnvironment[Gsm8kRow]):
 
     @property
     def own_digests(self) -> Mapping[str, str]:
-        return {"stories": digest_of_model(self._problems.book)}
+        names = {None: "stories", "first": "first_steps"}
+        return {names[level]: digest_of_model(problems.book) for level, problems in self._problems.items()}
 
     def count_own_tasks(self, split: Split, params: BaseModel) -> int | None:
         return TEST_SIZE if split == "test" else None
 
     def build_own_task(self, split: Split, index: int, params: BaseModel) -> Task:
-        problem = self._problems.problem(split, index)
-        task = _build_task(problem.question, problem.solution)
-        return task.model_copy(update={"metadata": {"source": _GENERATED, "split": split, "index": index}})
+        level: str | None = getattr(params, "level", None)
+        problem = self._problems[level].problem(split, index)
+        metadata = {"source": _GENERATED, "split": split, "index": index} | ({"level": level} if level else {})
+        return _build_task(problem.question, problem.solution).model_copy(update={"metadata": metadata})
 
     def build_row_task(self, row: Gsm8kRow, dataset: Dataset[Gsm8kRow], params: BaseModel) -> Task:
         return _build_task(row.question, row.answer)
@@ -386,7 +393,8 @@ class Gsm8k(DatasetEnvironment[Gsm8kRow]):
         if row is not None:
             return Completion(text=row.answer)
         split: Split = "test" if task.metadata["split"] == "test" else "train"
-        return Completion(text=self._problems.problem(split, int(str(task.metadata["index"]))).solution)
+        problems = self._problems["first" if "level" in task.metadata else None]
+        return Completion(text=problems.problem(split, int(str(task.metadata["index"]))).solution)
 
     def equivalent(self, one: Task, other: Task) -> bool:
         return _parse_gold(one) == _parse_gold(other)

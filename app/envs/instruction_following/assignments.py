@@ -100,6 +100,10 @@ def _parse_instruction(value: Any) -> Any:
 AnyInstruction = Annotated[SerializeAsAny[Instruction], BeforeValidator(_parse_instruction)]
 
 
+_FIRST: Final[tuple[type[Instruction], ...]] = (NoCommas, ForbiddenWords, SentencesAtLeast, LetterAtLeast, WordsAtMost)
+"""Kinds of level `first`."""
+_FIRST_WORDS: Final = 12
+"""Least words of a text of level `first`."""
 _TEXTS: Final = 4
 """Texts tried for a combination before another one is drawn."""
 _ROOM: Final = 45
@@ -120,11 +124,21 @@ class Assignment(Frozen):
         return self.model_dump_json(include={"request", "instructions"})
 
 
+def draw_first_assignment(draws: SeededRandom) -> Assignment:
+    """A short text with one rule, which plain prose often follows."""
+    request = draw_request(draws, (_FIRST_WORDS,))
+    return _instruct(draws, request, [draws.one(_FIRST)])
+
+
 def draw_assignment(draws: SeededRandom, count: int, hard: int) -> Assignment:
     """`count` instructions without declared conflicts, `hard` of them of a hard kind; without a gold text."""
     request, chosen = draw_request(draws), list[type[Instruction]]()
     while len(chosen) < count:
         chosen = _draw_compatible_kinds(draws, count, hard)
+    return _instruct(draws, request, chosen)
+
+
+def _instruct(draws: SeededRandom, request: WritingRequest, chosen: Sequence[type[Instruction]]) -> Assignment:
     instructions = tuple(kind.draw(draws, request) for kind in chosen)
     asked = tuple(instruction.phrase_request(draws) for instruction in instructions)
     return Assignment(request=request, instructions=instructions, asked=asked)

@@ -22,7 +22,13 @@ from pydantic import BaseModel, Field, JsonValue, SerializerFunctionWrapHandler,
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Dataset, Message, Task
 from app.domain.values import Split, WholeNumber, digest, digest_of_model, digest_of_text
-from app.envs.instruction_following.assignments import Assignment, add_gold, draw_assignment, find_faults
+from app.envs.instruction_following.assignments import (
+    Assignment,
+    add_gold,
+    draw_assignment,
+    draw_first_assignment,
+    find_faults,
+)
 from app.envs.instruction_following.ifeval_rows import (
     IfevalRow,
     IfevalTask,
@@ -53,7 +59,7 @@ _NUMBERS: Final[Mapping[Level, tuple[tuple[int, int], ...]]] = {
 class InstructionFollowingParams(LevelParams, DatasetParams):
     instructions: Annotated[WholeNumber, Field(ge=1, le=5)] | None = None
     """Number of instructions. Default by level: 1 or 2 (easy), 2 or 3 (medium), 3 to 5 (hard); the level also decides
-    how many of them are of a hard kind."""
+    how many of them are of a hard kind. `first`: always 1."""
     strictness: Strictness | None = None
     """What instructions of a data set mean: `ours` (the default) or `published`, both of the reply as it is, or
     `loose`: published, of the reply or of what is left without its first line, its last line or its stars."""
@@ -104,6 +110,8 @@ class InstructionFollowing(
         return super().build_own_task(split, index, params.model_copy(update={"strictness": None}))
 
     def make(self, draws: SeededRandom, level: Level, params: InstructionFollowingParams) -> Assignment:
+        if level == "first":
+            return draw_first_assignment(draws)
         number, hard = draws.one(_NUMBERS[level])
         number = params.instructions or number
         return draw_assignment(draws, number, min(hard, number))

@@ -17,7 +17,7 @@ paragraph    lines without a blank one between them
 import re
 import unicodedata
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -58,13 +58,13 @@ class WritingRequest(Frozen):
         return f"{self.form} {add_article(self.thing)} in {add_article(self.place)}{self.reader}."
 
 
-def draw_request(draws: SeededRandom) -> WritingRequest:
+def draw_request(draws: SeededRandom, lengths: Sequence[int] = _LEAST_WORDS) -> WritingRequest:
     return WritingRequest(
         form=draws.one(PARTS.forms),
         thing=draws.one(PARTS.things),
         place=draws.one(PARTS.places),
         reader=draws.one(PARTS.readers),
-        least=draws.one(_LEAST_WORDS),
+        least=draws.one(lengths),
     )
 
 

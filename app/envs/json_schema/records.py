@@ -303,6 +303,7 @@ class _RecordSize(Frozen):
 
 _SUBJECTS: Final = read_packaged_data(Path(__file__).with_name("records.yaml"), TypeAdapter(tuple[_RecordSubject, ...]))
 _SIZES: Final[Mapping[Level, _RecordSize]] = {
+    "first": _RecordSize(plain=1, nested=0, unknown=0, beside=0, corrected=0),
     "easy": _RecordSize(plain=3, nested=0, unknown=0, beside=0, corrected=0),
     "medium": _RecordSize(plain=4, nested=1, unknown=1, beside=1, corrected=0),
     "hard": _RecordSize(plain=5, nested=3, unknown=2, beside=2, corrected=1),
@@ -327,7 +328,7 @@ def draw_record(draws: SeededRandom, level: Level) -> GeneratedRecord:
         [draw_fact(draws, field, draws.below(STYLES)) for field in fields] for fields in (asked, unknown, beside)
     )
     facts = draws.shuffled(facts)
-    optional = [fact.field.name for fact in facts if level != "easy" and draws.chance(30)]
+    optional = [fact.field.name for fact in facts if level in ("medium", "hard") and draws.chance(30)]
     required = [fact.field.name for fact in facts if fact.field.name not in optional]
     properties = {fact.field.name: fact.form for fact in draws.shuffled([*facts, *empty])}
     return GeneratedRecord(
@@ -407,6 +408,7 @@ class _FaultPlan(Frozen):
 
 
 _PLANS: Final[Mapping[Level, tuple[_FaultPlan, ...]]] = {
+    "first": (_FaultPlan(syntax=1, values=0, lost=0),),
     "easy": (
         _FaultPlan(syntax=1, values=0, lost=0),
         _FaultPlan(syntax=0, values=1, lost=0),

@@ -27,17 +27,24 @@ from app.toolkit.templates import Phrasings, read_packaged_data
 _FOLDER = Path(__file__).parent
 _PARTS = read_packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[tuple[str, ...], ...]))
 _COUNTS = re.compile(r"([0-9]{1,4}(?:\s*,\s*[0-9]{1,4})*)\.?")
-_MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (2, 1), "medium": (3, 1), "hard": (5, 2)}
+_MEASURES: Final[Mapping[Level, tuple[int, int]]] = {
+    "first": (1, 1),
+    "easy": (2, 1),
+    "medium": (3, 1),
+    "hard": (5, 2),
+}
 """Pairs: letters asked for, and sentences."""
+_MOST_ALIKE: Final = 5
+"""Most times that the letter of a `first` task occurs."""
 
 Kind = Literal["sentence", "letters", "both"]
 
 
 class LetterCountingParams(LevelParams):
     letters: Annotated[WholeNumber, Field(ge=2, le=6)] | None = None
-    """How many letters are asked for. Default by level: 2 (easy), 3 (medium), 5 (hard)."""
+    """How many letters are asked for. Default by level: 2 (easy), 3 (medium), 5 (hard). `first`: always 1."""
     length: Annotated[WholeNumber, Field(ge=1, le=6)] | None = None
-    """Sentences, or lines of about forty letters, in a text. Default: 1, or 2 for hard tasks."""
+    """Sentences, or lines of about forty letters, in a text. Default: 1, or 2 for hard tasks. `first`: one word."""
     kind: Kind = "both"
     """`sentence`: nonsense sentences. `letters`: random letters. `both`: either."""
 
@@ -59,6 +66,8 @@ class LetterCounting(ProceduralEnvironment[LetterQuestion, LetterCountingParams]
     chance: ClassVar[float] = 0.002
 
     def make(self, draws: SeededRandom, level: Level, params: LetterCountingParams) -> LetterQuestion:
+        if level == "first":
+            return _draw_word(draws)
         usual_letters, usual_length = _MEASURES[level]
         letters, length = params.letters or usual_letters, params.length or usual_length
         kind = draws.one(("sentence", "letters")) if params.kind == "both" else params.kind
@@ -82,6 +91,13 @@ class LetterCounting(ProceduralEnvironment[LetterQuestion, LetterCountingParams]
 
     def solution(self, made: LetterQuestion) -> str:
         return ", ".join(map(str, made.counts))
+
+
+def _draw_word(draws: SeededRandom) -> LetterQuestion:
+    """A made-up word with one letter once to several times, each count equally often, so that no count pays more."""
+    letter, *others = draws.some(ascii_lowercase, 4)
+    text = "".join(draws.shuffled([letter] * (1 + draws.below(_MOST_ALIKE)) + others))
+    return LetterQuestion(text=text, letters=(letter,))
 
 
 def _draw_lines(draws: SeededRandom, count: int, length: int) -> LetterQuestion:

@@ -31,15 +31,15 @@ from app.toolkit.templates import Phrasings
 from app.toolkit.thoughts import map_completions
 
 _LETTERS = "ABCDEFGH"
-_MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (3, 5), "medium": (4, 6), "hard": (5, 8)}
+_MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"first": (2, 5), "easy": (3, 5), "medium": (4, 6), "hard": (5, 8)}
 """Pairs: pegs and colours."""
 
 
 class MastermindParams(LevelParams):
     pegs: Annotated[WholeNumber, Field(ge=3, le=6)] | None = None
-    """Length of the code. Default by level: 3 (easy), 4 (medium), 5 (hard)."""
+    """Length of the code. Default by level: 2 (first), 3 (easy), 4 (medium), 5 (hard)."""
     colours: Annotated[WholeNumber, Field(ge=5, le=8)] | None = None
-    """Number of possible letters. Default by level: 5 (easy), 6 (medium), 8 (hard)."""
+    """Number of possible letters. Default by level: 5 (first, easy), 6 (medium), 8 (hard)."""
     guesses: Annotated[WholeNumber, Field(ge=4, le=12)] = 8
 
 

@@ -20,10 +20,11 @@ from typing import ClassVar, Final, Literal
 
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter
 
+from app.domain.errors import InvalidRequest
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Dataset, Message, Task
 from app.domain.values import Frozen, digest
-from app.envs.math.problems import FAMILIES, Topic
+from app.envs.math.problems import FAMILIES, Topic, make_first_sum
 from app.ports import Tools
 from app.toolkit.math_answers.grading import GoldAnswer, MathRow, check_answer, grade_boxed
 from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
@@ -38,7 +39,8 @@ INSTRUCTION = "Solve the problem. Reason step by step, and put the final answer 
 
 class MathParams(LevelParams, DatasetParams):
     topic: Topic | Literal["mixed"] = "mixed"
-    """Topic of the problems. `mixed`: all kinds of problems are equally frequent; the metadata names the topic."""
+    """Topic of the problems. `mixed`: all kinds of problems are equally frequent; the metadata names the topic. Level
+    `first` has sums alone, of the topic `algebra`."""
 
 
 class MathExercise(Frozen):
@@ -65,10 +67,15 @@ class Math(DatasetEnvironment[MathRow], ProceduralEnvironment[MathExercise, Math
             reference=MathExercise(family="", values={}, gold=row.gold).model_dump(mode="json"),
         )
 
+    def check_params(self, params: BaseModel) -> None:
+        super().check_params(params)
+        if getattr(params, "level", "") == "first" and getattr(params, "topic", "") not in ("mixed", "algebra"):
+            raise InvalidRequest("level `first` has no problems but sums: topic `algebra`", field="params.topic")
+
     def make(self, draws: SeededRandom, level: Level, params: MathParams) -> MathExercise:
         names = [name for name, family in FAMILIES.items() if params.topic in ("mixed", family.topic)]
-        family = draws.one(names)
-        asked = FAMILIES[family].make(draws, level)
+        family = "fractions" if level == "first" else draws.one(names)
+        asked = make_first_sum(draws) if level == "first" else FAMILIES[family].make(draws, level)
         return MathExercise(family=family, values=dict(asked.values), gold=asked.gold)
 
     def key(self, made: MathExercise) -> str:

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 from app.toolkit.math_answers.grading import Form, GoldAnswer
 from app.toolkit.math_answers.parts import Shape
-from app.toolkit.procedural import Level
+from app.toolkit.procedural import MIXED, Level
 from app.toolkit.seeded import SeededRandom
 
 # Problems, and LaTeX for exact values: fractions, polynomials, surds.
@@ -111,7 +111,7 @@ def _write_pi_multiple(value: Fraction | int) -> str:
 
 def _rank_level(level: Level) -> int:
     """0, 1 or 2 from easy to hard."""
-    return ("easy", "medium", "hard").index(level)
+    return MIXED.index(level)
 
 
 # Algebra: equations, systems, polynomials, fractions with a variable, roots.
@@ -142,6 +142,12 @@ def _make_fractions(draws: SeededRandom, level: Level) -> MathProblem:
         "lowest",
         expression=f"{expression} \\cdot {write_fraction(third)}",
     )
+
+
+def make_first_sum(draws: SeededRandom) -> MathProblem:
+    """Asked as a sum of fractions is, of small whole numbers."""
+    one, other = 1 + draws.below(9), 1 + draws.below(9)
+    return _build_problem(str(one + other), "lowest", expression=f"{one} + {other}")
 
 
 def _make_linear_equation(draws: SeededRandom, level: Level) -> MathProblem:

@@ -44,6 +44,8 @@ from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
 
 _MOST_OPTIONS: Final = 6
+_FIRST_OPTIONS: Final = 3
+"""Of a `first` task, at most."""
 
 
 class QuestionMaterial(Frozen):
@@ -191,10 +193,11 @@ class Mcqa(DatasetEnvironment[ChoiceRow | UnorderedChoiceRow], ProceduralEnviron
         )
 
     def make(self, draws: SeededRandom, level: Level, params: McqaParams) -> ChoiceQuestion:
-        asked = _draw_question(draws, params.options, level)
-        options = draws.shuffled(asked.options)
-        right = options.index(asked.options[0])
-        return ChoiceQuestion(topic=asked.topic, text=asked.text, options=tuple(options), right=right)
+        options = min(params.options, _FIRST_OPTIONS) if level == "first" else params.options
+        asked = _draw_question(draws, options, level)
+        texts = draws.shuffled(asked.options)
+        right = texts.index(asked.options[0])
+        return ChoiceQuestion(topic=asked.topic, text=asked.text, options=tuple(texts), right=right)
 
     def key(self, made: ChoiceQuestion) -> str:
         return made.text
@@ -227,6 +230,7 @@ class QuestionSize(Frozen):
 _MORE_THINGS: Final = 4
 
 _SIZES: Final[Mapping[Level, QuestionSize]] = {
+    "first": QuestionSize(most=10, things=_FIRST_OPTIONS - 1, besides=0),
     "easy": QuestionSize(most=80, things=_MOST_OPTIONS - 1, besides=0),
     "medium": QuestionSize(most=400, things=9, besides=2),
     "hard": QuestionSize(most=9_000, things=13, besides=4),

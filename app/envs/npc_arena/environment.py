@@ -204,6 +204,12 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         """Those that the folder brings, then those that ship."""
         return (*self._scene_sets, *self._fallback)
 
+    def list_worlds(self, sheet: CharacterSheet) -> tuple[str, ...]:
+        """Names of worlds in which this character is at home: that of its sheet, then those whose events its scenes are
+        composed from."""
+        told = () if self._composer is None else self._composer.list_worlds(sheet)
+        return tuple(dict.fromkeys((sheet.meta.world, *(world.world for world in told))))
+
     def _build_again(self, sheets: Sequence[CharacterSheet], own: Sequence[SceneSet], datasets: _Datasets) -> Self:
         return type(self)(sheets, own, self._origin, self._fallback, self._composer, datasets)
 

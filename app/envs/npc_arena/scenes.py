@@ -546,7 +546,7 @@ class SceneComposer:
         lines = self.languages.get(sheet.voice.language)
         if lines is None:
             return
-        events = _list_event_items(sheet, self._list_worlds(sheet))
+        events = _list_event_items(sheet, self.list_worlds(sheet))
         items = (*_list_sheet_items(sheet, lines.unquotable, lines.lowered, lines.cuts), *events)
         guard = _Guard.of(sheet)
         for name, plan in self.plan.probes.items():
@@ -556,7 +556,7 @@ class SceneComposer:
                 deal = _Deal(sheet, name, plan, lines, guard)
                 yield from deal.make_scenes(own[:limit])
 
-    def _list_worlds(self, sheet: CharacterSheet) -> Sequence[WorldFile]:
+    def list_worlds(self, sheet: CharacterSheet) -> Sequence[WorldFile]:
         """Of its own world, and those with events that name it. A sheet that names no world has the only one."""
         alone = len(self.worlds) == 1 and sheet.meta.world == sheet.id
         every = (*self.worlds, *self.packaged)

@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from pydantic import BaseModel, Field, JsonValue
 
@@ -50,7 +50,11 @@ class PairwiseJudgementParams(LevelParams, DatasetParams):
     assurances and orders to the judge surround it."""
 
     pairs: Annotated[WholeNumber, Field(ge=1, le=6)] = 4
-    """Pairs in one task. Guessing is right in one task of 2 ** `pairs`."""
+    """Pairs in one task; of level `first` at most 2. Guessing is right in one task of 2 ** `pairs`."""
+
+
+_FIRST_PAIRS: Final = 2
+"""Most pairs of a `first` task."""
 
 
 class PairSet(Frozen):
@@ -96,7 +100,7 @@ class PairwiseJudgement(DatasetEnvironment[PairRow], ProceduralEnvironment[PairS
 
     def make(self, draws: SeededRandom, level: Level, params: PairwiseJudgementParams) -> PairSet:
         """Pairs of different kinds, all of them held out for testing or none, so no pair is in both splits."""
-        kinds = draws.some([*KINDS], params.pairs)
+        kinds = draws.some([*KINDS], min(params.pairs, _FIRST_PAIRS) if level == "first" else params.pairs)
         questions = [draw_question(draws, kinds[0], level)]
         for kind in kinds[1:]:
             while is_held_out((other := draw_question(draws, kind, level)).matter) != is_held_out(questions[0].matter):
@@ -112,6 +116,9 @@ class PairwiseJudgement(DatasetEnvironment[PairRow], ProceduralEnvironment[PairS
         count = len(made.questions)
         written = [_write_question(number, asked) for number, asked in enumerate(made.questions, start=1)]
         return {"pairs": "\n\n".join(written), "count": "one pair" if count == 1 else f"{count} pairs"}
+
+    def kind(self, made: PairSet) -> object:
+        return made.questions[0].kind
 
     def metadata(self, made: PairSet) -> dict[str, JsonValue]:
         return {"kinds": [asked.kind for asked in made.questions]}

@@ -65,7 +65,7 @@ def _get_words(pool: str) -> tuple[str, ...]:
 _SLIPS: Final = (-20, -10, -8, -6, -4, -2, 2, 4, 6, 8, 10, 20)
 """Only even ones: right products are mostly even, so an odd slip would often give the wrong result away."""
 
-_STEPS: Final[Mapping[Level, int]] = {"easy": 1, "medium": 2, "hard": 3}
+_STEPS: Final[Mapping[Level, int]] = {"first": 1, "easy": 1, "medium": 2, "hard": 3}
 
 
 class _WorkingStep(Frozen):
@@ -280,7 +280,7 @@ class _NoticeMaterial(Frozen):
 
 
 _MATERIAL: Final = read_packaged_data(Path(__file__).with_name("notices.yaml"), TypeAdapter(_NoticeMaterial))
-_RULES: Final[Mapping[Level, int]] = {"easy": 2, "medium": 4, "hard": 6}
+_RULES: Final[Mapping[Level, int]] = {"first": 1, "easy": 2, "medium": 4, "hard": 6}
 
 _Side = bool
 _RuleWriter = Callable[["_NoticeTopic", _Side], str]
@@ -383,8 +383,8 @@ class _SceneTemplate(Frozen):
 
 
 SCENES: Final = read_packaged_data(Path(__file__).with_name("scenes.yaml"), TypeAdapter(tuple[_SceneTemplate, ...]))
-_FACTS: Final[Mapping[Level, int]] = {"easy": 2, "medium": 3, "hard": 5}
-_CLAIMS: Final[Mapping[Level, int]] = {"easy": 1, "medium": 2, "hard": 4}
+_FACTS: Final[Mapping[Level, int]] = {"first": 2, "easy": 2, "medium": 3, "hard": 5}
+_CLAIMS: Final[Mapping[Level, int]] = {"first": 1, "easy": 1, "medium": 2, "hard": 4}
 _SILENCE: Final = ("it is hard to say", "little can be said", "opinions differ", "one would have to look it up")
 
 
@@ -504,7 +504,12 @@ DIGESTS: Final[Mapping[str, str]] = {
     "notices": digest_of_model(_MATERIAL),
     "decoys": digest_of_model(_DECOYS),
 }
-_DECOY_SHARES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (20, 5), "medium": (45, 15), "hard": (65, 30)}
+_DECOY_SHARES: Final[Mapping[Level, tuple[int, int]]] = {
+    "first": (0, 0),
+    "easy": (20, 5),
+    "medium": (45, 15),
+    "hard": (65, 30),
+}
 """Percent of answers with words before or after them, and with an order to the judge."""
 
 KINDS: Final[Mapping[Kind, Callable[[SeededRandom, Level], AnswerPair]]] = {

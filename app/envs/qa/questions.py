@@ -426,8 +426,9 @@ def _read_value(value: JsonValue) -> JsonValue:
 
 WORDS: Final = read_packaged_data(Path(__file__).with_name("words.yaml"), TypeAdapter(tuple[str, ...]))
 _OPTIONS: Final = 10
+_FIRST_OPTIONS: Final = 3
 _ORDINALS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
-_SIZES: Final[Mapping[Level, int]] = {"easy": 1, "medium": 2, "hard": 3}
+_SIZES: Final[Mapping[Level, int]] = {"first": 0, "easy": 1, "medium": 2, "hard": 3}
 
 
 class QaExercise(Frozen):
@@ -449,6 +450,9 @@ def _ask_for_word(draws: SeededRandom, size: int) -> QaExercise:
 
 
 def _ask_for_number(draws: SeededRandom, size: int) -> QaExercise:
+    if not size:
+        one, other = (1 + draws.below(9) for _ in range(2))
+        return QaExercise(question=f"What is {one} + {other}?", right=NumberAnswerKey(value=str(one + other)))
     value = 10 + draws.below(90 * size)
     steps = [f"Start with {value}."]
     for _ in range(size + 1):
@@ -459,7 +463,11 @@ def _ask_for_number(draws: SeededRandom, size: int) -> QaExercise:
 
 
 def _ask_for_fraction(draws: SeededRandom, size: int) -> QaExercise:
-    parts = [Fraction(1 + draws.below(20), 2 + draws.below(8 * size)) for _ in range(1 + size)]
+    if size:
+        parts = [Fraction(1 + draws.below(20), 2 + draws.below(8 * size)) for _ in range(1 + size)]
+    else:
+        below = 5 + draws.below(10)
+        parts = [Fraction(1 + draws.below(4), below) for _ in range(2)]
     total = sum(parts, Fraction(0))
     if total.denominator == 1 or any(part.denominator == 1 for part in parts):
         return _ask_for_fraction(draws, size)
@@ -475,7 +483,7 @@ def _write_fraction(value: Fraction) -> str:
 
 
 def _ask_for_option(draws: SeededRandom, size: int) -> QaExercise:
-    divisor, numbers = _draw_numbers(draws, size, _OPTIONS - 1, 1)
+    divisor, numbers = _draw_numbers(draws, size, (_OPTIONS if size else _FIRST_OPTIONS) - 1, 1)
     texts = draws.shuffled(tuple(map(str, numbers)))
     right = texts.index(str(numbers[0]))
     return QaExercise(
@@ -485,8 +493,8 @@ def _ask_for_option(draws: SeededRandom, size: int) -> QaExercise:
 
 
 def _ask_for_set(draws: SeededRandom, size: int) -> QaExercise:
-    count = 2 + draws.below(1 + size)
-    divisor, numbers = _draw_numbers(draws, size, 4 + 2 * size, count)
+    count = 1 + min(size, 1) + draws.below(1 + size)
+    divisor, numbers = _draw_numbers(draws, size, 2 + 2 * min(size, 1) + 2 * size, count)
     listed = ", ".join(map(str, draws.shuffled(numbers)))
     return QaExercise(
         question=f"Which of these numbers can be divided by {divisor} without a remainder?\n{listed}",
@@ -496,8 +504,11 @@ def _ask_for_set(draws: SeededRandom, size: int) -> QaExercise:
 
 def _draw_numbers(draws: SeededRandom, size: int, others: int, count: int) -> tuple[int, Sequence[int]]:
     """A divisor, and different numbers: first `count` that it divides, then those that it does not."""
-    divisor = draws.one((3, 4, 6, 7, 8, 9)) if size == 1 else 7 + draws.below(12 * size)
-    most = 4_000 * size  # so many that no number is remembered as right
+    if not size:
+        divisor, most = 10, 40
+    else:
+        divisor = draws.one((3, 4, 6, 7, 8, 9)) if size == 1 else 7 + draws.below(12 * size)
+        most = 4_000 * size  # so many that no number is remembered as right
     numbers = [divisor * factor for factor in draws.some(range(3, most), count)]
     while len(numbers) < count + others:
         number = divisor * (3 + draws.below(most - 3)) + 1 + draws.below(divisor - 1)
@@ -508,6 +519,7 @@ def _draw_numbers(draws: SeededRandom, size: int, others: int, count: int) -> tu
 
 def _ask_for_form(draws: SeededRandom, size: int) -> QaExercise:
     """Two numbers of a part differ in both digits, so that no slip in one makes the other."""
+    size = max(size, 1)
     words = draws.some(WORDS, 4 * size)
     parts: list[tuple[str, str]] = []
     for index in range(size):
@@ -526,6 +538,7 @@ def _ask_for_form(draws: SeededRandom, size: int) -> QaExercise:
 
 
 def _ask_for_record(draws: SeededRandom, size: int) -> QaExercise:
+    size = max(size, 1)
     words = draws.some(WORDS, 2 + 2 * size)
     count, fragile = 2 + draws.below(400), draws.chance(50)
     record: dict[str, JsonValue] = {

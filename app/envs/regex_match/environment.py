@@ -235,12 +235,12 @@ _FEWEST: Final = 9
 """Fewest strings of either kind that are drawn, so that a list of the shown ones gets most of them wrong."""
 _RANDOM_CONTEXTS: Final = 5
 _MOST_STEPS_OVER_ALL: Final = 2 * MOST_STEPS
-_PARTS: Final[Mapping[Level, int]] = {"easy": 2, "medium": 3, "hard": 5}
+_PARTS: Final[Mapping[Level, int]] = {"first": 1, "easy": 2, "medium": 3, "hard": 5}
 
 
 class RegexMatchParams(LevelParams):
     parts: Annotated[WholeNumber, Field(ge=2, le=6)] | None = None
-    """Parts of the form. Default by level: 2 (easy), 3 (medium), 5 (hard)."""
+    """Parts of the form. Default by level: 1 (first), 2 (easy), 3 (medium), 5 (hard)."""
 
 
 class RegexExercise(Frozen):
@@ -271,6 +271,9 @@ class RegexMatch(ProceduralEnvironment[RegexExercise, RegexMatchParams]):
 
     def key(self, made: RegexExercise) -> str:
         return made.pattern
+
+    def kind(self, made: RegexExercise) -> object:
+        return [part.characters if isinstance(part, RunPart) else part.kind for part in made.parts]
 
     def slots(self, made: RegexExercise) -> Mapping[str, str | int]:
         return {

@@ -110,9 +110,9 @@ DIGEST: Final = digest_of_text("\n".join(path.read_text("utf-8") for path in (_W
 
 # The schema of one task.
 
-Level = Literal["easy", "medium", "hard"]
+Level = Literal["first", "easy", "medium", "hard"]
 
-_TABLES: Final = {"easy": (2, 3), "medium": (2, 4), "hard": (3, 5)}
+_TABLES: Final = {"first": (1, 1), "easy": (2, 3), "medium": (2, 4), "hard": (3, 5)}
 _RESERVED_WORDS: Final = {"order", "match"}
 """Reserved words of SQL among the things: their tables have the plural as name even where others do not."""
 
@@ -209,7 +209,7 @@ def draw_schema(draws: SeededRandom, level: Level) -> DatabaseSchema:
     things = _draw_linked_entities(draws, domain, fewest + draws.below(most - fewest + 1))
     plural, key = not draws.chance(30), draws.one(("id", "id", "{}_id", "{}_no"))
     names = {thing.one: _name_table(thing, plural) for thing in things}
-    tables = tuple(_draw_table(draws, thing, names, key, 2 if level == "easy" else 3) for thing in things)
+    tables = tuple(_draw_table(draws, thing, names, key, 2 if level in ("first", "easy") else 3) for thing in things)
     return DatabaseSchema(name, domain.about, tables)
 
 

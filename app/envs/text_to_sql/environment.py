@@ -134,6 +134,9 @@ class TextToSql(DatasetEnvironment[SqlRow], ProceduralEnvironment[SqlTaskSpec, S
             "question": asked.asked.question,
         }
 
+    def kind(self, made: SqlTaskSpec) -> object:
+        return _rebuild_exercise(made).shape
+
     def metadata(self, made: SqlTaskSpec) -> dict[str, JsonValue]:
         asked = _rebuild_exercise(made)
         return {"domain": asked.schema.domain, "shape": asked.shape, "tables": len(asked.schema.tables)}

@@ -22,7 +22,7 @@ from app.toolkit.templates import Phrasings, read_packaged_data
 
 _FOLDER = Path(__file__).parent
 _WORDS = read_packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[str, ...]))
-_MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (1, 5), "medium": (2, 6), "hard": (4, 10)}
+_MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"first": (1, 2), "easy": (1, 5), "medium": (2, 6), "hard": (4, 10)}
 """Pairs: steps and words."""
 _TRIES = 40
 """Tries to add a step to a line: after some steps it may be too short for others."""
@@ -33,9 +33,9 @@ _Change = Callable[[_Words, int], _Words]
 
 class TextTransformParams(LevelParams):
     steps: Annotated[WholeNumber, Field(ge=1, le=5)] | None = None
-    """Number of steps. Default by level: 1 (easy), 2 (medium), 4 (hard)."""
+    """Number of steps. Default by level: 1 (easy), 2 (medium), 4 (hard). `first`: always 1."""
     words: Annotated[WholeNumber, Field(ge=3, le=20)] | None = None
-    """Words in the line. Default by level: 5 (easy), 6 (medium), 10 (hard)."""
+    """Words in the line. Default by level: 2 (first), 5 (easy), 6 (medium), 10 (hard)."""
 
 
 class TransformExercise(Frozen):
@@ -77,6 +77,8 @@ _LAST: Final[Mapping[str, _Change]] = {
     ),
 }
 """Only used as the last step: sorting or shifting after them would be ambiguous."""
+_FIRST: Final = ("put the words in reverse order", "write each word twice in a row")
+"""Steps of `first` tasks."""
 CHANGES: Final[Mapping[str, _Change]] = {**_ANYWHERE, **_LAST}
 
 
@@ -88,6 +90,8 @@ class TextTransform(ProceduralEnvironment[TransformExercise, TextTransformParams
 
     def make(self, draws: SeededRandom, level: Level, params: TextTransformParams) -> TransformExercise:
         steps, words = _MEASURES[level]
+        if level == "first":
+            return _draw_first_exercise(draws, params.words or words)
         return _draw_exercise(draws, params.steps or steps, params.words or words)
 
     def key(self, made: TransformExercise) -> str:
@@ -99,11 +103,20 @@ class TextTransform(ProceduralEnvironment[TransformExercise, TextTransformParams
         )
         return {"text": " ".join(made.words), "steps": steps}
 
+    def kind(self, made: TransformExercise) -> object:
+        return made.steps
+
     def fault(self, answer: str, made: TransformExercise) -> str:
         return "" if answer.split() == made.result.split() else "it is another line"
 
     def solution(self, made: TransformExercise) -> str:
         return made.result
+
+
+def _draw_first_exercise(draws: SeededRandom, length: int) -> TransformExercise:
+    """Different words, and one plain step."""
+    words, step = tuple(draws.some(_WORDS, length)), draws.one(_FIRST)
+    return TransformExercise(words=words, steps=(step,), result=" ".join(CHANGES[step](words, 0)))
 
 
 def _draw_exercise(draws: SeededRandom, count: int, length: int) -> TransformExercise:

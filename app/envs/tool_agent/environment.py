@@ -137,7 +137,7 @@ def _score_completion(
         reward=correct,
         gate=1.0,
         absolute=correct,
-        flags=flags,
+        flags=flags if correct or episode.calls else (*flags, "no_call"),
         criteria=(
             Criterion(name="correct", value=correct, weight=1.0),
             Criterion(name="end_state", value=float(state), weight=0.0, note="the service is as the wishes have it"),

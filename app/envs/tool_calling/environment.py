@@ -157,7 +157,7 @@ def _grade_reply(request: ToolRequest, reading: CallReading) -> Score:
     matched = matches[request.strictness]
     refused = is_right_refusal(reading.said, request)
     is_read = not reading.fault and (refused or bool(request.expected))
-    correct = is_read and matched.correct
+    correct, missing = is_read and matched.correct, bool(request.expected) and not reading.calls
     return Score(
         outcome="scored",
         reward=float(correct),
@@ -173,7 +173,7 @@ def _grade_reply(request: ToolRequest, reading: CallReading) -> Score:
                 for rule, one in matches.items()
             ),
         ),
-        flags=("malformed_call",) if reading.fault else (),
+        flags=("malformed_call",) if reading.fault else ("no_call",) if missing else (),
         rationale=_explain_score(request, reading, matched, refused),
     )
 

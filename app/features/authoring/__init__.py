@@ -6,7 +6,7 @@ Take it away and the folder of character sheets alone is served.
 from typing import Final
 
 COMMANDS: Final = {
-    "sheets pull": "Write the sheets, scenes and lorebooks that a gateway serves to a folder.",
-    "sheets push": "Store the sheets and scenes of a folder in a gateway: all or none.",
+    "sheets pull": "Download the sheets, scenes and lorebooks of a gateway to a folder.",
+    "sheets push": "Upload the sheets and scenes of a folder to a gateway: all or none.",
 }
 """What the module `commands` adds to `atropos-envs`, with the first sentence of its help."""

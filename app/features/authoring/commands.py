@@ -39,7 +39,7 @@ def pull(
     api_key: AuthorKey = "",
     as_json: AsJson = False,
 ) -> None:
-    """Write the sheets, scenes and lorebooks that a gateway serves to a folder."""
+    """Download the sheets, scenes and lorebooks of a gateway to a folder."""
     with stop_on_errors(1):
         content = asyncio.run(_download(url, api_key))
         pulled = save_folder(folder, content, force=force)
@@ -57,9 +57,9 @@ def push(
     api_key: AuthorKey = "",
     as_json: AsJson = False,
 ) -> None:
-    """Store the sheets and scenes of a folder in a gateway: all or none.
+    """Upload the sheets and scenes of a folder to a gateway: all or none.
 
-    Lorebooks and worlds stay; `worlds load` tells worlds."""
+    Lorebooks and worlds of the gateway stay unchanged; `worlds load` loads worlds."""
     with stop_on_errors(1):
         content = pack_folder(folder)
         saved = asyncio.run(_upload(url, api_key, content, note, force=force))

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from app.characters.schema import LANGUAGES
 from app.domain.access import name_current_caller
 from app.domain.tasks import Message
 from app.envs.npc_arena.environment import NpcArena
@@ -31,10 +32,11 @@ def build_authoring(kernel: Kernel) -> FeatureParts:
 
     trainings = TrainingFinder(NpcArena.name, kernel.gateway.views, kernel.gateway.runs)
 
-    def list_languages() -> list[str]:
-        """In which every character is asked something."""
+    def list_languages() -> list[tuple[str, str]]:
+        """In which every character is asked something: codes and names."""
         scene_sets = characters.build_surroundings().scene_sets
-        return sorted({scenes.language for scenes in scene_sets if scenes.character is None})
+        codes = sorted({scenes.language for scenes in scene_sets if scenes.character is None})
+        return [(code, LANGUAGES.get(code, (code,))[0]) for code in codes]
 
     pages = AuthorPages(
         authoring=authoring,

@@ -1,7 +1,7 @@
 """Pages on which sheets and scenes are written: a form of ten fields, and an editor with checks and revisions."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Final
 
@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import TypeAdapter, ValidationError
 
-from app.characters.authored_texts import choose_scene, find_origin, read_in_worker
+from app.characters.archives import CharacterArchive, unpack_archive
+from app.characters.authored_texts import choose_scene, find_origin, import_card, read_in_worker
 from app.characters.scenes import Scene
 from app.characters.sheet_checks import SheetFinding
 from app.characters.sheet_forms import (
@@ -24,20 +25,24 @@ from app.characters.sheet_forms import (
     read_sheet_form,
     write_sheet,
 )
-from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused
+from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused, Unavailable
 from app.domain.values import Name
 from app.features.authoring.model import AuthoredChange, AuthoredDraft
+from app.features.authoring.routes import read_upload
 from app.features.authoring.service import (
     AuthoringService,
     BrokenText,
     BuildPrompt,
     CharacterTrainings,
+    KeptFile,
     TextDraft,
     check_draft,
     name_file,
 )
+from app.features.authoring.store import MOST_DRAFTS
 from app.http.viewer.group_pages import MessageLine, build_lines
 from app.http.viewer.rendering import FormFields, Renderer, build_link, pick_field, read_fields, redirect
+from app.http.viewer.sentences import count_words, tell_text
 from app.http.viewer.text_editor import (
     HISTORY,
     Doing,
@@ -81,7 +86,8 @@ class AuthorPages:
     list_names: Callable[[], Mapping[str, str]]
     """What served characters are called, by id."""
     list_scenes: Callable[[str], Sequence[Scene]]
-    list_languages: Callable[[], Sequence[str]]
+    list_languages: Callable[[], Sequence[tuple[str, str]]]
+    """Codes and names."""
     find_trainings: Callable[[str], Awaitable[CharacterTrainings]]
 
 
@@ -301,7 +307,7 @@ def _add_editor(router: APIRouter, pages: AuthorPages, renderer: Renderer, suffi
             read, why = await _read_form_of(pages.workers, name, form.text)
             if read is not None:
                 return await _render_form(request, pages, renderer, opened, read, form.stamp)
-            outcome = Outcome(problem=f"The form cannot show this sheet: {why}", status=422)
+            outcome = Outcome(problem=f"No form: {why}", status=422)
         else:
             outcome = await _press(pages, opened.file, doing, form, author)
         if outcome.done is not None:
@@ -362,6 +368,7 @@ async def _build_editor(pages: AuthorPages, shown: _Shown) -> TextEditor:
         changed=await run_in_turn("authors", compare_lines, opened.published, form.text),
         is_new=not opened.published,
         history=await pages.authoring.list_revisions(opened.file, HISTORY),
+        no_form="" if suffix else (await _read_form_of(pages.workers, character, form.text))[1],
         import_id="" if suffix else character,
         imported=None if suffix else describe_card(await find_origin(pages.workers, form.text)),
     )
@@ -385,6 +392,18 @@ _MAX_FORM: Final = 1024 * 1024
 """Bytes: the fields may be encoded as %XX for the most part."""
 _PLAIN: Final = ("name", "who", "voice", "wants", "knows", "must_not_know", "limits", "language", "rating")
 
+
+@dataclass(frozen=True)
+class BroughtFile:
+    """What became of a member of a ZIP file. `path` leads to the draft, and by `draft` it is published with others;
+    both are empty where no draft is kept, and `why` says why."""
+
+    name: str
+    path: str = ""
+    draft: str = ""
+    why: str = ""
+
+
 RenderSheet = Callable[[Request, OpenedText, TextForm], Awaitable[Response]]
 """The second tab."""
 
@@ -399,16 +418,17 @@ class FormPage:
     back: tuple[str, str]
     form: SheetForm
     stamp: str
-    languages: Sequence[str]
+    languages: Sequence[tuple[str, str]]
     links: tuple[tuple[str, str], ...] = ()
     publishing: Publishing | None = None
-    faults: Mapping[str, str] = field(default_factory=dict)
+    faults: Sequence[FormFault] = ()
     findings: Sequence[SheetFinding] | None = None
     prompt: tuple[MessageLine, ...] = ()
     no_prompt: str = ""
     problem: str = ""
     saved: str = ""
     drop: bool = False
+    brought: Sequence[BroughtFile] = ()
     drafts: Sequence[tuple[str, str]] = ()
     rows: Sequence[tuple[str, str, str, str]] = ()
     ratings: Sequence[str] = RATINGS
@@ -416,6 +436,12 @@ class FormPage:
     @property
     def count(self) -> str:
         return count_findings(self.findings or ())
+
+    @property
+    def says(self) -> str:
+        if self.publishing is None:
+            return "Ten fields make a character. Name and who are enough to begin."
+        return tell_text(self.publishing.draft, self.publishing.published)
 
     @property
     def labelled_findings(self) -> Sequence[tuple[SheetFinding, str]]:
@@ -429,10 +455,12 @@ class FormPage:
         return {
             "form": self.form,
             "revision": self.stamp,
-            "faults": self.faults,
+            "faults": {one.field: one.message for one in self.faults},
             "findings": self.findings,
             "prompt": self.prompt,
             "publishing": self.publishing,
+            "brought": self.brought,
+            "problem": self.problem,
             "drafts": [title for title, _ in self.drafts],
             "characters": characters,
         }
@@ -440,13 +468,16 @@ class FormPage:
 
 def _add_form_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer, render_sheet: RenderSheet) -> None:
     _add_new_pages(router, pages, renderer, render_sheet)
+    _add_import_pages(router, pages, renderer)
     _add_known_pages(router, pages, renderer, render_sheet)
 
 
 def _add_new_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer, render_sheet: RenderSheet) -> None:
     @router.get(_NEW)
-    async def begin(request: Request, author: CallerName) -> Response:
-        return _render(request, renderer, await _build_new(pages, author, SheetForm(), ()))
+    async def begin(request: Request, author: CallerName, published: Number = None) -> Response:
+        page = await _build_new(pages, author, SheetForm(), ())
+        notice = f"Published: {count_words(published, 'text')}." if published else ""
+        return _render(request, renderer, replace(page, saved=notice))
 
     @router.post(_NEW)
     async def begin_with(request: Request, author: CallerName) -> Response:
@@ -507,10 +538,12 @@ async def _read_form_of(workers: Workers, character: str, text: str) -> tuple[Sh
     """The form that writes this sheet. Without one, why there is none."""
     try:
         read = await read_in_worker(workers, read_sheet_form, text, character, size=len(text))
-    except (RequestRefused, GatewayError) as error:
-        return None, error.detail
+    except Unavailable as error:
+        return None, f"{error.detail}."
+    except RequestRefused:
+        return None, "the sheet has errors."
     if read is None:
-        return None, "it says more than the form holds. Go on in the sheet."
+        return None, "the sheet says more than ten fields hold, or has comments."
     return SheetForm.model_validate(read), ""
 
 
@@ -531,6 +564,87 @@ def _render(request: Request, renderer: Renderer, page: FormPage, status: int = 
     return renderer.render(request, "sheet_form.html", {"page": page}, page.data, status)
 
 
+# ZIP files: what is brought becomes drafts, which are published together.
+
+_ARCHIVE: Final = f"{_NEW}/archive"
+_PUBLISHED: Final = f"{_NEW}/publish"
+_CARDS: Final = (".json", ".png", ".charx")
+_MOST_SENT: Final = 64 * 1024
+"""Bytes of a form that names drafts."""
+
+
+def _add_import_pages(router: APIRouter, pages: AuthorPages, renderer: Renderer) -> None:
+    @router.post(_ARCHIVE)
+    async def bring(request: Request, author: CallerName) -> Response:
+        """The body is the file."""
+        try:
+            archive = await run_in_turn("authors", unpack_archive, await read_upload(request))
+            brought, problem, status = await _bring(pages, archive, author), "", 200
+        except RequestRefused as error:
+            brought, problem, status = [], f"Nothing is stored. {error.detail}", error.status
+        page = await _build_new(pages, author, SheetForm(), ())
+        return _render(request, renderer, replace(page, brought=brought, problem=problem), status)
+
+    @router.post(_PUBLISHED)
+    async def publish(request: Request, author: CallerName) -> Response:
+        sent = (await read_fields(request, _MOST_SENT)).get("draft", ())
+        read = {file: digest for digest, _, file in (one.partition(" ") for one in sent)}
+        try:
+            if not read:
+                raise InvalidRequest("the form names no draft", field="draft")
+            saved = await pages.authoring.publish_drafts(read, author)
+        except RequestRefused as error:
+            there = await pages.authoring.list_drafted(author)
+            brought = [_describe_kept(KeptFile(file=file, digest=read[file])) for file in there if file in read]
+            page = replace(await _build_new(pages, author, SheetForm(), ()), brought=brought)
+            problem = f"Nothing is published. {error.detail}"
+            return _render(request, renderer, replace(page, problem=problem), error.status)
+        return redirect(request, _NEW, published=len(saved))
+
+
+async def _bring(pages: AuthorPages, archive: CharacterArchive, author: str) -> list[BroughtFile]:
+    """Sheets and scenes become drafts, and so do the sheets of cards."""
+    texts, sources, left = dict(archive.texts), dict[str, str](), list[BroughtFile]()
+    cards = [name for name in archive.others if name.lower().endswith(_CARDS)][:MOST_DRAFTS]
+    for name, content in archive.others.items():
+        try:
+            file, text = await _read_member(pages.workers, name, content, is_read=name in cards)
+        except GatewayError as error:
+            left.append(BroughtFile(name, why=error.detail.removeprefix("the file: ")))
+            continue
+        if file in texts:
+            left.append(BroughtFile(name, why=f"another file of the ZIP is {file}"))
+        else:
+            texts[file], sources[file] = text, name
+    kept = await pages.authoring.keep_drafts(texts, archive.numbers, author)
+    return [*(_describe_kept(one, sources.get(one.file, "")) for one in kept), *left]
+
+
+async def _read_member(workers: Workers, name: str, content: bytes, *, is_read: bool) -> tuple[str, str]:
+    """A card as a file of its id, and its sheet. A refusal for what is no card. `is_read` is false once so many were
+    read as there may be drafts: each takes a worker's time."""
+    if not name.lower().endswith(_CARDS):
+        raise InvalidRequest("neither a sheet, scenes nor a card")
+    if not is_read:
+        raise InvalidRequest(f"the ZIP has more than {MOST_DRAFTS} cards")
+    card = await import_card(workers, content, None)
+    if card.kind != "sheet":
+        raise InvalidRequest("a lorebook: drop it on the page of a lorebook of a world")
+    return name_file(card.id, ""), card.text
+
+
+def _describe_kept(kept: KeptFile, source: str = "") -> BroughtFile:
+    name = source or kept.file
+    if not kept.digest:
+        return BroughtFile(name, why=kept.why)
+    character = kept.file.rpartition("/")[2].removesuffix(".yaml")
+    path = f"/view/characters/{character}{'/scenes/edit' if '/' in kept.file else '/form'}"
+    return BroughtFile(name, path, f"{kept.digest} {kept.file}")
+
+
+# The pages of one form.
+
+
 async def _is_taken(pages: AuthorPages, character: str, author: str) -> bool:
     opened = await _open_text(pages, name_file(character, ""), author)
     return bool(opened.published) or opened.draft is not None
@@ -544,7 +658,7 @@ async def _build_new(pages: AuthorPages, author: str, form: SheetForm, faults: S
         form=form,
         stamp="",
         languages=pages.list_languages(),
-        faults={one.field: one.message for one in faults},
+        faults=faults,
         drop=True,
         drafts=await _list_drafts(pages, author),
         rows=_list_texts(pages),
@@ -571,7 +685,7 @@ async def _build_known(
         form=form,
         stamp=stamp,
         languages=pages.list_languages(),
-        faults={one.field: one.message for one in faults},
+        faults=faults,
         publishing=await _describe_publishing(pages, opened, checks_alone=checks_alone),
     )
     return page if faults else await _add_check(pages, page, character)

@@ -168,7 +168,7 @@ def _add_archive_routes(router: APIRouter, authoring: AuthoringService) -> None:
         force: bool = False,
         note: Annotated[str, Query(max_length=MAX_NOTE)] = "",
     ) -> SavedTexts:
-        archive = await run_in_turn("authors", read_archive, await _read_body(request))
+        archive = await run_in_turn("authors", read_archive, await read_upload(request))
         changes = [
             AuthoredChange(
                 file=file, text=text, based_on=authoring.find_number(file) if force else archive.numbers.get(file, 0)
@@ -176,7 +176,7 @@ def _add_archive_routes(router: APIRouter, authoring: AuthoringService) -> None:
             for file, text in archive.texts.items()
         ]
         saved = await _save_changes(authoring, changes, author, note)
-        return SavedTexts(saved=tuple(saved), left_out=archive.left_out)
+        return SavedTexts(saved=tuple(saved), left_out=tuple(archive.others))
 
 
 def _add_import_route(router: APIRouter, workers: Workers) -> None:
@@ -189,10 +189,11 @@ def _add_import_route(router: APIRouter, workers: Workers) -> None:
         openapi_extra={"requestBody": {"content": media, "required": True}},
     )
     async def import_card(request: Request, id: Name | None = None) -> ImportedCard:  # noqa: A002  # the wire's word
-        return await read_imported(workers, await _read_body(request), id)
+        return await read_imported(workers, await read_upload(request), id)
 
 
-async def _read_body(request: Request) -> bytes:
+async def read_upload(request: Request) -> bytes:
+    """A file. TooLarge."""
     content = await request.body()
     if len(content) > MAX_ARCHIVE_BYTES:
         raise TooLarge(f"the file is larger than {MAX_ARCHIVE_BYTES} bytes")

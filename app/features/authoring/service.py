@@ -79,6 +79,14 @@ class SavedText(Frozen):
     warnings: tuple[SheetFinding, ...] = ()
 
 
+class KeptFile(Frozen):
+    """`digest` is that of the draft that is kept of a file. Without one, `why` says why none is."""
+
+    file: str
+    digest: str = ""
+    why: str = ""
+
+
 @dataclass(frozen=True)
 class CharacterSource:
     """Where the characters come from. `build_surroundings` is what is in force."""
@@ -338,6 +346,37 @@ class AuthoringService:
         with suppress(Conflict):  # one that was saved in between stays
             await self.remove_draft(change.file, author, read)
         return saved[0]
+
+    async def keep_drafts(self, texts: Mapping[str, str], numbers: Mapping[str, int], author: str) -> list[KeptFile]:
+        """Of all these texts, by file, but for those that are published or of which the author keeps another draft.
+        `numbers` are the revisions that they are based on."""
+        return [await self._keep_draft(file, texts[file], numbers.get(file, 0), author) for file in sorted(texts)]
+
+    async def _keep_draft(self, file: str, text: str, based_on: int, author: str) -> KeptFile:
+        with suppress(NotFound):
+            if (await self.read(file)).text == text:
+                return KeptFile(file=file, why="published already, with this text")
+        kept = await self.find_draft(file, author)
+        try:
+            kept = kept or await self.save_draft(file, author, text, based_on, "")
+        except Conflict as error:
+            return KeptFile(file=file, why=error.detail)
+        if kept.text != text:
+            return KeptFile(file=file, why="you keep another draft of it, which was not replaced")
+        return KeptFile(file=file, digest=kept.digest)
+
+    async def publish_drafts(self, read: Mapping[str, str], author: str) -> list[SavedText]:
+        """As `save`, of the author's drafts of these files, which are gone then. `read` has the digest of each."""
+        drafts = [await self.find_draft(file, author) for file in read]
+        for draft, (file, digest) in zip(drafts, read.items(), strict=True):
+            if draft is None or draft.digest != digest:
+                raise build_draft_conflict(file)
+        changes = [AuthoredChange(file=one.file, text=one.text, based_on=one.based_on) for one in drafts if one]
+        saved = await self.save(changes, author)
+        for file, digest in read.items():
+            with suppress(Conflict):  # one that was saved in between stays
+                await self.remove_draft(file, author, digest)
+        return saved
 
     async def _store_changes(self, changes: Sequence[AuthoredChange], author: str, note: str) -> None:
         """What is stored has been read once as it will be served."""

@@ -21,7 +21,7 @@ from rich.progress import (
 )
 
 from app.domain.errors import GatewayError, UserError
-from app.domain.faults import explain_os_error
+from app.domain.faults import explain_connection, explain_os_error
 from app.domain.runs import Purpose
 from app.domain.scores import Outcome, Reason
 from app.domain.values import Frozen, Split
@@ -37,7 +37,16 @@ from app.features.exports.routes import NEWEST_GROUP
 from app.features.exports.rows import JSON_LINES_ONLY, PROMPT_ROW_TYPES, PromptRow, Trainer, build_prompt_row
 from app.features.exports.service import RowEncoder, build_encoder
 from app.terminal import ADVANCED
-from app.terminal.client import GatewayClient, build_gateway_headers, describe_refusal, find_gateway_url, open_gateway
+from app.terminal.client import (
+    ApiKey,
+    GatewayClient,
+    Url,
+    build_gateway_headers,
+    describe_refusal,
+    describe_silence,
+    find_gateway_url,
+    open_gateway,
+)
 from app.terminal.completion import complete_environment, complete_judge, complete_run
 from app.terminal.consoles import (
     AsJson,
@@ -82,7 +91,9 @@ def export(
     since: Annotated[
         datetime | None,
         typer.Option(
-            formats=_FORMATS, help="Only groups scored at this time or later; UTC by default.", rich_help_panel=ADVANCED
+            formats=_FORMATS,
+            help="Only groups scored at this time or later, such as 2030-01-31T12:00:00; UTC by default.",
+            rich_help_panel=ADVANCED,
         ),
     ] = None,
     until: Annotated[
@@ -145,11 +156,11 @@ def export(
         ),
     ] = False,
     private: Annotated[
-        bool, typer.Option("--private", help="Include notes, rationales and what the judges were told.")
+        bool, typer.Option("--private", help="Include notes, reasons and what only judges were told.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
-    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    url: Url = "",
+    api_key: ApiKey = "",
     as_json: AsJson = False,
 ) -> None:
     """Export stored rollouts as training data.
@@ -169,7 +180,7 @@ def export(
             part.replace(file)
         summary = _fetch_summary(url, api_key, wanted, newest)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        stop(f"cannot reach the gateway at {url} (set --url): {error or type(error).__name__}", 1)
+        stop(describe_silence(url, error), 1)
     except OSError as error:
         stop(f"cannot write {file}: {explain_os_error(error)}", 1)
     if as_json:
@@ -202,7 +213,7 @@ def _fetch_summary(url: str, api_key: str, wanted: ExportRequest, newest: str) -
         timeout=httpx.Timeout(30, read=_SUMMARY_SECONDS),
     )
     if reply.is_error:
-        stop(f"the file is complete, but {url}/export/summary returned {describe_refusal(reply)}", 1)
+        stop(f"the file is complete, but nothing says what was left out: {describe_refusal(reply)}", 1)
     return ExportSummary.model_validate_json(reply.content)
 
 
@@ -222,7 +233,7 @@ def _download(url: str, api_key: str, wanted: ExportRequest, part: Path) -> tupl
     ):
         if reply.is_error:
             reply.read()
-            stop(f"{url}/export returned {reply.status_code}: {describe_refusal(reply)}", 1)
+            stop(describe_refusal(reply), 1)
         bar = progress.add_task("", total=None)
         with part.open("wb") as written:
             try:
@@ -230,7 +241,8 @@ def _download(url: str, api_key: str, wanted: ExportRequest, part: Path) -> tupl
                     written.write(piece)
                     progress.update(bar, advance=len(piece))
             except httpx.HTTPError as error:
-                stop(f"the download from {url} failed after {written.tell():,} bytes; no file was written: {error}", 1)
+                why = explain_connection(error)
+                stop(f"the download from {url} failed after {written.tell():,} bytes; no file was written: {why}", 1)
             return written.tell(), reply.headers.get(NEWEST_GROUP, "")
 
 
@@ -249,18 +261,21 @@ def tasks(
     env: Annotated[list[str], typer.Option(help="Environment name; repeatable.", autocompletion=complete_environment)],
     trainer: Annotated[Trainer, typer.Option("--for", help="Trainer whose column format to use.")] = "trl",
     split: Annotated[Split, typer.Option(help="Split to export.")] = "train",
-    params: Annotated[str, typer.Option(help="Environment params, as a JSON object.")] = "{}",
+    params: Annotated[str, typer.Option(help="Environment params, as a JSON object.", rich_help_panel=ADVANCED)] = "{}",
     count: Annotated[
         int | None,
         typer.Option(min=1, help="Rows of each environment.", show_default="the whole split; 1,000 if it is endless"),
     ] = None,
-    first: Annotated[int, typer.Option(min=0, help="Index of the first task.")] = 0,
+    first: Annotated[int, typer.Option(min=0, help="Index of the first task.", rich_help_panel=ADVANCED)] = 0,
     run: Annotated[
-        str | None, typer.Option(help="Run whose retrieved contexts to use.", autocompletion=complete_run)
+        str | None,
+        typer.Option(
+            help="Run whose retrieved contexts to use.", autocompletion=complete_run, rich_help_panel=ADVANCED
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
-    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    url: Url = "",
+    api_key: ApiKey = "",
     as_json: AsJson = False,
 ) -> None:
     """Export environments' tasks as a prompt data set.

@@ -20,7 +20,8 @@ def build_exports(kernel: Kernel) -> FeatureParts:
     def read_labels(request: ExportRequest) -> LabelRows:
         return LabelRows(kernel.storage.part(LabelStore), gateway.groups, gateway.task_cache, request)
 
-    pages = ExportPages(exports, gateway.views, read_labels, kernel.not_for_training)
+    names = sorted(gateway.catalogue.classes)
+    pages = ExportPages(exports, gateway.views, read_labels, kernel.not_for_training, names)
     return FeatureParts(
         routers=[
             create_export_router(

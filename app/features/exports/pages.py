@@ -1,7 +1,7 @@
 """What an export of a filter would hold, and the address, command and call that fetch it."""
 
 import shlex
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Final, get_args
 
@@ -14,7 +14,16 @@ from app.domain.groups import FoundGroups, GroupCriteria, GroupFilter
 from app.features.exports.model import LEFT_OUT_MEANINGS, ExportFormat, ExportRequest, ExportShape
 from app.features.exports.service import ExportPreview, LabelRows, preview_export, preview_labels
 from app.features.exports.store import ExportStore
-from app.http.viewer.rendering import FilterQuery, FilterRoute, Renderer, Word, build_filter, build_link, list_unread
+from app.http.viewer.rendering import (
+    FilterQuery,
+    FilterRoute,
+    Renderer,
+    Word,
+    build_filter,
+    build_link,
+    explain_environment,
+    explain_unread,
+)
 from app.http.web.api_keys import CallerBounds, needs
 from app.service.access import require_named
 from app.store.views import GroupViews
@@ -55,6 +64,7 @@ class ExportPages:
     views: GroupViews
     read_labels: Callable[[ExportRequest], LabelRows]
     not_for_training: Collection[str] = ()
+    environments: Sequence[str] = ()
 
 
 def create_export_page_router(pages: ExportPages, renderer: Renderer) -> APIRouter:
@@ -80,7 +90,8 @@ def create_export_page_router(pages: ExportPages, renderer: Renderer) -> APIRout
             "words": words,
             "options": options,
             "given": words.list_given(),
-            "unread": list_unread(words, where),
+            "unread": explain_unread(words),
+            "no_environment": explain_environment(where.environment, pages.environments),
             "path": build_link("/export", **_write_query(asked)),
             "command": _write_command(asked),
             "rows": [cut_excerpt(as_json(row), _VISIBLE_CHARACTERS) for row in (preview.rows if preview else ())],

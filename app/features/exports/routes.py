@@ -6,8 +6,6 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
-from app.domain.errors import NotFound
-from app.domain.values import suggest
 from app.features.exports.model import ExportRequest, ExportSummary, ExportSummaryRequest
 from app.features.exports.service import (
     MEDIA_TYPES,
@@ -88,10 +86,8 @@ def create_export_router(
 
     async def _require_known_names(wanted: ExportRequest) -> None:
         """NotFound for an environment or a run that is not there: an empty file would hide a mistyped name."""
-        name, known = wanted.environment, catalogue.classes
-        if name is not None and name not in known:
-            near = suggest(name, known)
-            raise NotFound(f"there is no environment {name!r}{near}; GET /envs lists them", field="query.env")
+        if wanted.environment is not None:
+            catalogue.require_known(wanted.environment, "query.env")
         if wanted.run is not None:
             await runs.require(wanted.run, field="query.run")
 

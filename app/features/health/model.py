@@ -14,10 +14,11 @@ from typing import Annotated, Final, Literal, Protocol, Self
 from pydantic import ConfigDict, Field
 
 from app.domain.judging import JudgeVersion
+from app.domain.low_rewards import Finding
 from app.domain.rollups import GROUPS_PER_BUCKET
 from app.domain.runs import Alarm, HealthOptions, Hold, TrendName
 from app.domain.values import FiniteNumber, Frozen, compute_mean_interval
-from app.features.health.series import WINDOW_BUCKETS, HealthFigure, Noticed
+from app.features.health.series import WINDOW_BUCKETS, HealthFigure, Noticed, describe_series
 
 ReadingKind = Literal["anchor", "shadow"]
 
@@ -51,6 +52,8 @@ class HealthState(Frozen):
     failures: int = 0
     """Anchor readings in a row that failed, and how many groups the run had at the last of them."""
     failed_at: int = 0
+    is_beginning_judged: bool = False
+    """Whether the run had the groups by which its beginning is judged."""
 
     @property
     def newest(self) -> int:
@@ -160,6 +163,8 @@ class RunHealth(Frozen):
     held: Hold | None
     alarms: tuple[Alarm, ...]
     """Newest first, at most a hundred."""
+    findings: tuple[Finding, ...] = ()
+    """Why the rewards of its newest groups are low, commonest cause first; at most three."""
     figures: tuple[HealthFigure, ...]
     anchors: int
     """Frozen groups that are read again."""
@@ -350,7 +355,7 @@ def describe_anchors(leniency: Leniency, alarmed: bool) -> HealthFigure:
     latest, state = leniency.shifts[-_RECENT:], leniency.state
     return HealthFigure(
         series="leniency",
-        meaning="how much kinder judges are to the same replies than at the start, in standard deviations",
+        meaning=describe_series("leniency"),
         value=math.fsum(latest) / len(latest) if latest else None,
         interval=compute_mean_interval(latest),
         groups=len(latest),
@@ -376,6 +381,6 @@ def _describe_leniency(state: _LeniencyState, at: int, shifts: Sequence[float], 
         effect=shift,
         statistic=max(state.up, state.down),
         limit=_LENIENCY_LIMIT,
-        evidence=f"the judges read the same anchors {'higher' if milder else 'lower'} by {abs(shift):.2f} standard "
+        evidence=f"judges score the same replies {'higher' if milder else 'lower'} by {abs(shift):.2f} standard "
         f"deviations ({shift * spread:+.3f}) over the last {len(shifts[-_LATEST:])} readings",
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from app.domain.runs import Alarm, SeriesName
+from app.features.health.series import SAID, format_change, format_level
 from app.features.health.service import RunHealthService
 from app.http.viewer.rendering import RunMark, RunSection
 from app.http.viewer.sentences import tell_alarm
@@ -21,6 +22,7 @@ _CURVES: Final[Mapping[SeriesName, tuple[str, ...]]] = {
     "saturated": ("saturated",),
     "duplicates": ("duplicates",),
     "calibration": ("gap",),
+    "beginning": ("reward",),
 }
 """The curves into which alarms of a series are drawn."""
 
@@ -36,6 +38,9 @@ async def show_health(watch: RunHealthService, run: str) -> RunSection:
             "measured": [each for each in health.figures if each.value is not None or each.alarmed],
             "unmeasured": [each for each in health.figures if each.value is None and not each.alarmed],
             "changes": {alarm.alarm_id: tell_alarm(alarm) for alarm in health.alarms},
+            "said": SAID,
+            "level": format_level,
+            "change": format_change,
         },
         data={"health": health},
         top="run_alarms.html",

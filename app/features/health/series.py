@@ -12,6 +12,7 @@ from typing import Final
 from app.domain.rollups import GROUPS_PER_BUCKET
 from app.domain.runs import SeriesName, TrendName
 from app.domain.values import Z_95, FiniteNumber, Frozen
+from app.toolkit.texts import format_number, format_signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,65 @@ so that twenty quiet runs of 5,000 groups give at most one over all series."""
 _LENGTH_LIMIT: Final = 6.5
 """Of the length. Its values lie close to a normal distribution, so that 4.8 would do for quiet runs; but a
 policy that learned from one step to the next to write more reached 5.9."""
+LOGARITHMIC: Final[frozenset[SeriesName]] = frozenset(("length", "escalated"))
+"""Series whose cells are logarithms of means, so that a change is a ratio."""
+_MANY: Final = 10
+"""From which nobody wants decimals of a count."""
+
+
+@dataclass(frozen=True)
+class SeriesWords:
+    """What people read in place of a series' name in JSON. Curves of a run have the same names."""
+
+    name: str
+    meaning: str
+
+
+SAID: Final[Mapping[SeriesName, SeriesWords]] = {
+    "beginning": SeriesWords("Beginning", "whether the first groups leave a trainer anything to learn"),
+    "leniency": SeriesWords(
+        "Kindness of judges",
+        "how much higher judges score the same replies than at the start, in standard deviations of their scores",
+    ),
+    "length": SeriesWords("Length in characters", "characters of a reply"),
+    "absolute": SeriesWords("Absolute reward", "what the rubric alone gives a reply, without a ranking in its group"),
+    "flagged": SeriesWords("Flags of a reply", "remarks that something is wrong with a reply, counted per reply"),
+    "gated": SeriesWords("Set to 0 by a gate", "share of replies that earn 0, such as empty or copied ones"),
+    "capped": SeriesWords("Capped by a defect", "share of replies whose reward a serious fault limits"),
+    "duplicates": SeriesWords("Repeats within a group", "share of replies that repeat another reply of their group"),
+    "escalated": SeriesWords(
+        "Readings of a group", "how often judges read a group: again where their readings contradict one another"
+    ),
+    "low_signal": SeriesWords(
+        "Groups of low signal", "share of groups whose replies earn nearly the same, so that there is little to learn"
+    ),
+    "saturated": SeriesWords("Rewards above .95", "share of replies that can hardly earn more"),
+    "calibration": SeriesWords(
+        "Absolute minus calibrated", "absolute reward minus the score beside replies of known quality"
+    ),
+    "shadow_distance": SeriesWords(
+        "Training minus shadow judge", "how much higher the run's judges score than one that only watches"
+    ),
+}
+
+
+def describe_series(name: SeriesName) -> str:
+    """Of what stands in JSON."""
+    meaning = SAID[name].meaning
+    return f"natural logarithm of: {meaning}" if name in LOGARITHMIC else meaning
+
+
+def format_level(series: SeriesName, value: float | None) -> str:
+    if value is None or series not in LOGARITHMIC:
+        return format_number(value)
+    mean = math.exp(value)
+    return f"{mean:,.0f}" if mean >= _MANY else f"{mean:.2f}"
+
+
+def format_change(series: SeriesName, value: float | None) -> str:
+    if value is None:
+        return format_number(None)
+    return f"{format_signed(100 * math.expm1(value), 0)} %" if series in LOGARITHMIC else format_signed(value, 3)
 
 
 @dataclass(frozen=True)
@@ -91,40 +151,33 @@ class _TrendRule:
     floor: float
     of_judge: bool
     """It begins anew when the judge changes."""
-    meaning: str
+    replies: int = 0
+    """How many independent replies a group is worth in a share, since replies to one task are alike; 0 for other
+    figures."""
 
     @property
     def limit(self) -> float:
         return _LENGTH_LIMIT if self.name == "length" else _LIMIT
 
-    @property
-    def replies(self) -> int:
-        """How many independent replies a group is worth in a share, since replies to one task are alike; 0 for other
-        figures."""
-        return 4 if self.meaning.startswith("share of replies") else int(self.meaning.startswith("share of groups"))
-
 
 TRENDS: Final = (
-    _TrendRule("length", 0, 0.05, 1e-3, False, "natural logarithm of the characters of a reply"),
-    _TrendRule("absolute", -1, 0.05, 2e-4, True, "gate x absolute"),
-    _TrendRule("flagged", 1, 0.08, 2e-3, True, "flags per reply"),
-    _TrendRule("gated", 1, 0.05, 2e-3, False, "share of replies that a gate set to 0"),
-    _TrendRule("capped", 1, 0.06, 2e-3, True, "share of replies with a capping defect"),
-    _TrendRule("duplicates", 1, 0.08, 2e-3, False, "share of replies that repeat another one of their group"),
-    _TrendRule("escalated", 1, 0.12, 1e-2, True, "natural logarithm of the readings of a group"),
-    _TrendRule("low_signal", 1, 0.2, 2e-2, True, "share of groups with a low signal"),
-    _TrendRule("saturated", 1, 0.1, 2e-3, True, "share of replies whose reward is above .95"),
-    _TrendRule("calibration", 0, 0.05, 2e-4, True, "absolute minus `calibrated`, of groups that have both"),
-    _TrendRule(
-        "shadow_distance", 0, 0.06, 2e-4, True, "absolute of the training judges minus that of the shadow judge"
-    ),
+    _TrendRule("length", 0, 0.05, 1e-3, False),
+    _TrendRule("absolute", -1, 0.05, 2e-4, True),
+    _TrendRule("flagged", 1, 0.08, 2e-3, True),
+    _TrendRule("gated", 1, 0.05, 2e-3, False, 4),
+    _TrendRule("capped", 1, 0.06, 2e-3, True, 4),
+    _TrendRule("duplicates", 1, 0.08, 2e-3, False, 4),
+    _TrendRule("escalated", 1, 0.12, 1e-2, True),
+    _TrendRule("low_signal", 1, 0.2, 2e-2, True, 1),
+    _TrendRule("saturated", 1, 0.1, 2e-3, True, 4),
+    _TrendRule("calibration", 0, 0.05, 2e-4, True),
+    _TrendRule("shadow_distance", 0, 0.06, 2e-4, True),
 )
 _DIFFERENCES: Final[frozenset[TrendName]] = frozenset(("calibration", "shadow_distance"))
-LOGARITHMIC: Final[frozenset[TrendName]] = frozenset(("length", "escalated"))
-"""Series whose cells are logarithms of means, so that a change is a ratio."""
 CAN_SEE: Final = (
     "whether the run's judges read the same frozen texts higher or lower than before, from anchors",
     "that a judge's server names another model or fingerprint",
+    "whether the first 64 groups leave a trainer anything to learn, and what keeps replies from a reward",
     "shifts of the run's figures beside their own trend, within environment and label",
     "whether the training judges and the shadow judge drift apart, where there is one",
 )
@@ -133,7 +186,7 @@ CANNOT_SEE: Final = (
     "a change of a judge that leaves the mean of the anchors' scores as it was",
     "a drift as slow and steady as learning: it counts as the series' trend",
     "rises of the reward that a policy earns by deceiving the judge, unless another figure moves with them",
-    "anything before the first 140 groups of a series",
+    "changes before the first 140 groups of a series",
 )
 
 
@@ -158,7 +211,8 @@ def is_alarm(rule: _TrendRule, change: _Change | None) -> bool:
 
 
 def describe_trend_change(rule: _TrendRule, change: _Change, newest: int) -> Noticed:
-    low, high = change.effect - Z_95 * change.error, change.effect + Z_95 * change.error
+    reach = Z_95 * change.error
+    effect, least, most = (format_change(rule.name, change.effect + one) for one in (0.0, -reach, reach))
     return Noticed(
         series=rule.name,
         since_group=change.bucket * GROUPS_PER_BUCKET,
@@ -166,7 +220,7 @@ def describe_trend_change(rule: _TrendRule, change: _Change, newest: int) -> Not
         effect=change.effect,
         statistic=abs(change.z),
         limit=rule.limit,
-        evidence=f"{rule.meaning}: shift {change.effect:+.3f} (95 % {low:+.3f} to {high:+.3f}) beside its trend, "
+        evidence=f"{SAID[rule.name].name}: {effect} (95 % {least} to {most}) beside its trend, "
         f"{abs(change.z):.1f} standard errors",
     )
 
@@ -182,7 +236,7 @@ def summarise_trend(
     groups = sum(cell.count for cell in recent)
     return HealthFigure(
         series=rule.name,
-        meaning=rule.meaning,
+        meaning=describe_series(rule.name),
         value=math.fsum(cell.total for cell in recent) / groups if groups else None,
         interval=_clip(rule, _compute_interval(recent, rule.floor)),
         groups=groups,

@@ -19,6 +19,7 @@ from uuid import uuid4
 from app.domain.errors import GatewayError, InvalidRequest
 from app.domain.groups import Group, TaskRecord
 from app.domain.judging import Judgement, PanelResult
+from app.domain.low_rewards import GROUPS_TOLD, explain_low_rewards, judge_beginning
 from app.domain.runs import Alarm, HealthOptions, Hold, Run, ScoringOptions
 from app.domain.scores import Score
 from app.domain.values import digest, find_same_model
@@ -271,7 +272,8 @@ class RunHealthService:
 
     async def _follow_run(self, run: Run, state: HealthState) -> HealthState:
         """A step that fails leaves the state as it was, and the others go on."""
-        for step in (self._follow_judges, self._follow_trends, self._follow_anchors, self._ask_shadow):
+        follow = (self._follow_judges, self._follow_beginning, self._follow_trends, self._follow_anchors)
+        for step in (*follow, self._ask_shadow):
             with _report_failure(f"follow the health of run {run.name}"):
                 state = await step(run, state)
         return state
@@ -282,6 +284,21 @@ class RunHealthService:
         # The first versions of all are no change.
         changed = 0 <= state.versions_seen < versions and state.versions_seen > 0
         return state.model_copy(update={"versions_seen": versions} | ({"hurried_readings": ANCHORS} if changed else {}))
+
+    async def _follow_beginning(self, run: Run, state: HealthState) -> HealthState:
+        """Once. Trends notice changes alone, and a run that never earned anything does not change. A run that was long
+        on its way before its beginning was ever judged is left to its trends."""
+        if state.is_beginning_judged or state.first_bucket > 0:
+            return state
+        first = await self._health.load_counts(run.name, GROUPS_TOLD)
+        if first.count("groups") < GROUPS_TOLD:
+            return state
+        found = judge_beginning(first)
+        if found is not None:
+            # The same each time, so that a look that is repeated raises no second alarm.
+            noticed = Noticed("beginning", 0, GROUPS_TOLD, found.share, found.share, found.limit, found.evidence)
+            await self._raise(run, noticed)
+        return state.model_copy(update={"is_beginning_judged": True})
 
     async def _follow_trends(self, run: Run, state: HealthState) -> HealthState:
         cells = await self._health.load_cells(run.name, state)
@@ -365,10 +382,9 @@ class RunHealthService:
             evidence=noticed.evidence,
             raised_at=now,
         )
-        reason = f"{noticed.series} since about group {noticed.since_group}: {noticed.evidence}"
-        hold = Hold(alarm_id=alarm.alarm_id, reason=reason, since=now) if run.health.on_alarm == "hold" else None
+        hold = Hold(alarm_id=alarm.alarm_id, reason=alarm.words, since=now) if run.health.on_alarm == "hold" else None
         if await self._health.add_alarm(run.name, alarm, hold):
-            log.warning("alarm in run %s: %s", run.name, reason)
+            log.warning("alarm in run %s: %s", run.name, alarm.words)
             self._runs.remember(await self._runs.require(run.name))
 
     async def _send_notices(self) -> None:
@@ -428,6 +444,7 @@ class RunHealthService:
             options=run.health,
             held=run.held,
             alarms=alarms,
+            findings=explain_low_rewards(await self._health.load_counts(name, GROUPS_TOLD, newest=True)),
             figures=(describe_anchors(leniency, "leniency" in standing), *figures),
             anchors=await self._health.count_anchors(name),
             judges=tuple(await self._health.list_versions(self._list_judges(run))),

@@ -32,7 +32,7 @@ from sqlmodel import Field
 
 from app.domain.groups import Group
 from app.domain.judging import Judgement, JudgeVersion
-from app.domain.rollups import GROUPS_PER_BUCKET, Rollup, RollupKey
+from app.domain.rollups import GROUPS_PER_BUCKET, Rollup, RollupKey, add_up_rollups
 from app.domain.runs import Alarm, Hold, Run, TrendName
 from app.domain.values import MEBIBYTE, remember
 from app.features.health.model import (
@@ -219,6 +219,12 @@ class RunHealthStore(StorePart):
                 cells[name].append(Cell(bucket, stratum, measured.groups, measured.groups * value))
         cells["shadow_distance"] = _load_shadow_cells(connection, run, state)
         return cells
+
+    @reads
+    def load_counts(self, connection: Connection, run: str, groups: int, *, newest: bool = False) -> Rollup:
+        """What about so many first, or `newest`, training groups add up to: whole buckets, fewer where there are no
+        more."""
+        return _load_counts(connection, run, groups, newest=newest)
 
     async def freeze_anchors(self, run: str, count: int) -> tuple[Group, ...]:
         """The run's anchors: its first judged groups, at most a third of them of one label."""
@@ -461,18 +467,35 @@ def _load_bucket_totals(connection: Connection, run: str, first: int) -> list[tu
 
 
 def _load_rows(
-    connection: Connection, run: str, first: int, last: int, limit: int | None = None
+    connection: Connection,
+    run: str,
+    first: int = 0,
+    last: int | None = None,
+    limit: int | None = None,
+    *,
+    newest: bool = False,
 ) -> Sequence[Row[str, str | None, int, str]]:
     table = rollups.c
     environments = select(pins.c.environment).where(pins.c.run == run)
     chosen = (
         select(table.environment, table.label, table.bucket, table.measures)
         .where(table.series == "bucket", table.run == run, table.environment.in_(environments))
-        .where(table.bucket >= first, table.bucket <= last, table.purpose == "train")
-        .order_by(table.bucket)
+        .where(table.bucket >= first, table.purpose == "train")
+        .order_by(table.bucket.desc() if newest else table.bucket)
         .limit(limit)
     )
-    return connection.execute(chosen).all()
+    return connection.execute(chosen if last is None else chosen.where(table.bucket <= last)).all()
+
+
+def _load_counts(connection: Connection, run: str, groups: int, *, newest: bool) -> Rollup:
+    parts: list[Rollup] = []
+    counted = 0
+    for row in _load_rows(connection, run, limit=groups, newest=newest):  # each has a group or more
+        if counted >= groups:
+            break
+        parts.append(_parse_rollup(row.measures))
+        counted += parts[-1].count("groups")
+    return add_up_rollups(parts) if parts else Rollup(_BUCKET)
 
 
 @dataclass(frozen=True)
@@ -483,10 +506,16 @@ class _MeasuredBucket:
 
 @remember(4 * MEBIBYTE)
 def _parse_measures(text: str) -> _MeasuredBucket:
-    measures = decode_json(text)
-    key = RollupKey("bucket", "", None, "train", None, None, 0)
-    rollup = Rollup(key, measures if isinstance(measures, dict) else {})  # type: ignore[arg-type]  # as it was written
+    rollup = _parse_rollup(text)
     return _MeasuredBucket(rollup.count("groups"), tuple(_measure(rollup).items()))
+
+
+_BUCKET: Final = RollupKey("bucket", "", None, "train")
+
+
+def _parse_rollup(measures: str) -> Rollup:
+    parsed = decode_json(measures)
+    return Rollup(_BUCKET, parsed if isinstance(parsed, dict) else {})  # type: ignore[arg-type]  # as it was written
 
 
 def _measure(rollup: Rollup) -> dict[TrendName, float]:

@@ -21,9 +21,18 @@ from app.evaluation.agreement import FEWEST_GROUPS, AgreementFigure, AgreementSl
 from app.evaluation.labelled_groups import ChoiceFile, read_choices
 from app.features.labels.model import ImportReceipt
 from app.features.labels.routes import JudgeAgreement
-from app.terminal.client import GatewayClient, find_gateway_url, open_gateway
+from app.terminal.client import ApiKey, GatewayClient, Url, find_gateway_url, open_gateway
 from app.terminal.completion import complete_environment, complete_judge, complete_run
-from app.terminal.consoles import AsJson, describe_error, errors, format_bracketed, output_console, print_json, stop
+from app.terminal.consoles import (
+    AsJson,
+    describe_error,
+    errors,
+    format_bracketed,
+    format_figure,
+    output_console,
+    print_json,
+    stop,
+)
 from app.toolkit.texts import escape_invisible
 
 BATCH = 100
@@ -34,12 +43,12 @@ BATCH_BYTES = 4 * 1024 * 1024
 _IMPORTER: Final = "imported"
 """Who imports choices where nobody is named and the service has no keys."""
 
-labels = typer.Typer(help="Import choices that people made.", no_args_is_help=True)
+labels = typer.Typer(help="Import choices that people made, such as preferred replies.", no_args_is_help=True)
 
 
 @labels.callback()
 def callback() -> None:
-    """Import choices that people made."""
+    """Import choices that people made, such as preferred replies."""
 
 
 class ImportedLine(Frozen):
@@ -73,8 +82,8 @@ def import_(
         str, typer.Option(help="Who imports them, where the service has no keys. With a key, its name is stored.")
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be imported, and store nothing.")] = False,
-    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
-    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    url: Url = "",
+    api_key: ApiKey = "",
     as_json: AsJson = False,
 ) -> None:
     """Import choices that people already made: pairs, and the swipes of chats.
@@ -170,13 +179,13 @@ def _say(words: str) -> None:
 
 
 def agreement(
-    judge: Annotated[str, typer.Argument(help="Judge to look at.", autocompletion=complete_judge)],
+    judge: Annotated[str, typer.Argument(help="Judge to compare with people.", autocompletion=complete_judge)],
     env: Annotated[
         str | None, typer.Option(help="Only groups of this environment.", autocompletion=complete_environment)
     ] = None,
     run: Annotated[str | None, typer.Option(help="Only groups of this run.", autocompletion=complete_run)] = None,
-    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
-    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    url: Url = "",
+    api_key: ApiKey = "",
     as_json: AsJson = False,
 ) -> None:
     """Show how far a judge agrees with people, beside how far people agree with one another."""
@@ -222,18 +231,19 @@ def print_agreement(found: JudgeAgreement) -> None:
 def _build_pair_table(part: AgreementSlice, judge: str) -> Table:
     pairs = part.pairs
     judge = _make_plain(judge)
-    title = f"{_make_plain(part.name)}: pairs, {pairs.groups:,} groups"
-    table = Table("whose order", "pairs", "right", title=title)
+    title = f"{_make_plain(part.name)}: which of two replies is better, {pairs.groups:,} groups"
+    table = Table("who", "pairs", "agrees with people", title=title)
     table.add_row(judge, f"{pairs.pairs:,}", _format_agreement(pairs.judge, pairs.groups))
-    table.add_row("another person, same pairs", f"{pairs.shared_pairs:,}", _format_agreement(pairs.people))
-    table.add_row(f"{judge}, same pairs", f"{pairs.shared_pairs:,}", _format_agreement(pairs.judge_on_shared))
-    table.add_row("a constant", "", f"{pairs.constant:.2f}")
+    table.add_row("a second person, on pairs of two people", f"{pairs.shared_pairs:,}", _format_agreement(pairs.people))
+    table.add_row(f"{judge}, on the same pairs", f"{pairs.shared_pairs:,}", _format_agreement(pairs.judge_on_shared))
+    table.add_row("whoever finds all replies equal", "", f"{pairs.constant:.2f}")
     return table
 
 
 def _build_criterion_table(part: AgreementSlice) -> Table:
-    titles = ("criterion", "replies", "weighted kappa", "equal", "constant", "PABAK", "bias", "people 0-4", "judge 0-4")
-    table = Table(*titles, title=f"{_make_plain(part.name)}: criteria")
+    figures = ("beyond chance (kappa)", "same level", "by always the commonest level", "judge minus person")
+    levels = ("people: share of levels 0-4", "judge: share of levels 0-4")
+    table = Table("criterion", "replies", *figures, *levels, title=f"{_make_plain(part.name)}: criteria")
     for one in part.criteria:
         table.add_row(*_describe_criterion(one))
     return table
@@ -244,10 +254,19 @@ def _describe_criterion(one: CriterionAgreement) -> Iterator[str]:
     yield f"{one.replies:,}"
     yield _format_agreement(one.kappa, one.groups)
     yield _format_agreement(one.agreement, one.groups)
-    for value in (one.constant, one.pabak, one.bias):
-        yield "" if value is None else f"{value:.2f}"
+    yield format_figure(one.constant, ".2f", "")
+    yield format_figure(one.bias, "+.2f", "")
     for rates in (one.people, one.judge):
         yield " ".join(f"{rate:.0%}" for rate in rates)
+
+
+_DEFECT_FIGURES: Final = (
+    ("auc", "a reply without a defect scores higher than one with a defect"),
+    ("gate_precision", "of replies set to 0, people find a defect in"),
+    ("gate_recall", "of replies with a defect, set to 0 are"),
+    ("cap_precision", "of capped replies, people find a defect in"),
+    ("cap_recall", "of replies with a defect, capped are"),
+)
 
 
 def _describe_defects(part: AgreementSlice) -> Iterator[str]:
@@ -256,9 +275,10 @@ def _describe_defects(part: AgreementSlice) -> Iterator[str]:
         return
     yield f"{part.name}: defects, {figures.replies:,} replies, {figures.groups:,} groups"
     if figures.base_rate is not None:
-        yield f"  people see a defect in {figures.base_rate:.0%}; a constant is right in {figures.constant or 0:.0%}"
-    for name in ("auc", "gate_precision", "gate_recall", "cap_precision", "cap_recall"):
-        yield f"  {name.replace('_', ' ')}: {_format_agreement(getattr(figures, name), figures.groups)}"
+        commoner = f"whoever always gives the commoner answer is right in {figures.constant or 0:.0%}"
+        yield f"  people find a defect in {figures.base_rate:.0%} of replies; {commoner}"
+    for name, words in _DEFECT_FIGURES:
+        yield f"  {words}: {_format_agreement(getattr(figures, name), figures.groups)}"
 
 
 def _make_plain(text: str) -> str:

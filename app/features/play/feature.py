@@ -59,7 +59,7 @@ def build_play(kernel: Kernel) -> FeatureParts:
         keep_days=kernel.settings.retention.play_days,
     )
     servers = LocalServers(LOCAL_SERVERS, {kernel.settings.port})
-    pages = TalkPages(playing, turns, worlds, servers.find)
+    pages = TalkPages(playing, turns, worlds, servers.find, characters.list_homes)
     return FeatureParts(
         routers=[create_play_router(playing, turns, worlds)],
         pages=[partial(create_talk_router, pages)],

@@ -4,7 +4,7 @@ The conversation so far travels in the form, so nothing is kept of it on the ser
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
@@ -12,7 +12,6 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import Field, TypeAdapter, ValidationError
 
-from app.characters.schema import CharacterSheet
 from app.domain.access import Caller, KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
 from app.domain.faults import build_refusal
@@ -246,6 +245,15 @@ _ActOnForm = Callable[[Request, KeyBounds, _TalkForm], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
+class _Speaker:
+    """Somebody to talk to. `value` is what the form sends; `world` is where they are met, empty for nowhere."""
+
+    value: str
+    label: str
+    world: str
+
+
+@dataclass(frozen=True)
 class TalkPages:
     """Data for the page."""
 
@@ -254,6 +262,8 @@ class TalkPages:
     worlds: WorldService
     find_servers: Callable[[], Awaitable[Sequence[FoundServer]]]
     """On this machine, that could be named as policies."""
+    list_homes: Callable[[], Mapping[str, Sequence[str]]]
+    """Worlds in which each served character is at home, the nearest first."""
 
 
 @dataclass(frozen=True)
@@ -396,15 +406,16 @@ class _TalkActions:
     async def _render(
         self, request: Request, bounds: KeyBounds, state: _TalkState, turn: PlayTurn | None = None, status: int = 200
     ) -> Response:
-        sheets = self.pages.playing.list_sheets()
-        worlds = [world.name for world in await list_worlds_within(self.pages.worlds, bounds, _MOST_WORLDS)]
+        worlds = await list_worlds_within(self.pages.worlds, bounds, _MOST_WORLDS)
+        speakers = self._list_speakers(await self.pages.playing.list_drafted(), {world.name for world in worlds})
         newest = await self.pages.turns.list_newest(await self._identify(request), _MOST_TURNS)
         if state.chooses_world or not state.form.speaker:
-            state = replace(state, form=_choose_place(state.form, sheets, worlds, chooses_world=state.chooses_world))
+            parents = {world.name: world.parent for world in worlds}
+            state = replace(state, form=_choose_place(state.form, speakers, parents, chooses_world=state.chooses_world))
         shown = {
             "state": state,
-            "speakers": _list_speakers(sheets, await self.pages.playing.list_drafted()),
-            "worlds": worlds,
+            "speakers": speakers,
+            "worlds": [world.name for world in worlds],
             "policies": self.pages.playing.policy_names,
             "newest": [(one, _show_opening(one)) for one in newest],
             "has_stand_in": not self.pages.playing.policies,
@@ -412,6 +423,18 @@ class _TalkActions:
         }
         data = {"turn": turn, "replies": [one.reply for one in state.replies], "problems": state.problems}
         return self.renderer.render(request, "talk.html", shown, data, status)
+
+    def _list_speakers(self, drafted: Sequence[str], worlds: Collection[str]) -> list[_Speaker]:
+        """Those that are served, then the drafts of who asks, each in the nearest home that is one of `worlds`. A form
+        writes the id of a new character as its world."""
+        homes = self.pages.list_homes()
+        sheets = self.pages.playing.list_sheets()
+        named = [(sheet.id, sheet.id, sheet.identity.name) for sheet in sheets]
+        named += [(f"{_DRAFT}{name}", name, f"{name} (your draft)") for name in drafted]
+        return [
+            _Speaker(value, label, next((home for home in homes.get(name, (name,)) if home in worlds), ""))
+            for value, name, label in named
+        ]
 
     async def _advise(self, request: Request) -> Sequence[_PolicyAdvice]:
         peer = "" if request.client is None else request.client.host
@@ -432,32 +455,18 @@ def _offer_server(found: FoundServer) -> _PolicyAdvice:
     return _PolicyAdvice(f"{found.program} answers at {found.base_url} with {models}.", escape_invisible(found.block))
 
 
-@dataclass(frozen=True)
-class _Speaker:
-    """Somebody to talk to. `value` is what the form sends; `world` is its own, where that is known."""
-
-    value: str
-    label: str
-    world: str | None
-
-
-def _list_speakers(sheets: Sequence[CharacterSheet], drafted: Sequence[str]) -> list[_Speaker]:
-    """Those that are served, then the drafts of who asks."""
-    worlds = {sheet.id: sheet.meta.world for sheet in sheets}
-    served = [_Speaker(sheet.id, sheet.identity.name, sheet.meta.world) for sheet in sheets]
-    return [*served, *(_Speaker(f"{_DRAFT}{name}", f"{name} (your draft)", worlds.get(name)) for name in drafted)]
-
-
 def _choose_place(
-    form: _TalkForm, sheets: Sequence[CharacterSheet], worlds: Sequence[str], *, chooses_world: bool
+    form: _TalkForm, speakers: Sequence[_Speaker], parents: Mapping[str, str | None], *, chooses_world: bool
 ) -> _TalkForm:
-    """The character's own world, or the first character of the world."""
-    own = {sheet.id: sheet.meta.world for sheet in sheets}
-    at_home = (character for character, world in own.items() if world == form.world)
-    speaker = form.speaker or next(at_home, next(iter(own), ""))
-    placed = replace(form, speaker=speaker)
-    world = own.get(placed.character, "") if chooses_world else form.world
-    return replace(placed, world=world if world in worlds or not chooses_world else "")
+    """The world in which the character is met, or the first character that is met in the world. `parents` are those of
+    branches, by world."""
+    homes = {one.value: one.world for one in speakers}
+    root = form.world
+    while parent := parents.get(root):
+        root = parent
+    at_home = (speaker for speaker, world in homes.items() if world and world in (form.world, root))
+    speaker = form.speaker or next(at_home, next(iter(homes), ""))
+    return replace(form, speaker=speaker, world=homes.get(speaker, "") if chooses_world else form.world)
 
 
 def create_talk_router(pages: TalkPages, renderer: Renderer) -> APIRouter:

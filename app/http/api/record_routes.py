@@ -120,6 +120,7 @@ def create_records_router(
         if query.id:
             return await _collect_groups(scoring, checks, query.id, query.wait, bounds)
         page = await views.find_groups(query.where.within(bounds))
+        _require_environment(catalogue, bounds, query.environment, is_empty=not page.groups and query.before is None)
         return GroupPage(
             groups=page.groups,
             next_before=page.next_before,
@@ -162,6 +163,7 @@ def create_records_router(
         breakdown = _choose_breakdown(by, judge, bool(labelled))
         uncounted = await views.count_uncounted()
         rows = await views.get_statistics(env, run, by=breakdown, judge=judge, bounds=bounds)
+        _require_environment(catalogue, bounds, env, is_empty=not rows)
         shown = tuple(row for row in rows if not labelled or row.environment in labelled)
         return StatisticsView(rows=shown, uncounted=uncounted)
 
@@ -192,6 +194,13 @@ def create_runs_router(registry: RunRegistry, views: GroupViews) -> APIRouter:
         return report.model_copy(update={"alarms": alarms, "uncounted": uncounted})
 
     return router
+
+
+def _require_environment(catalogue: Catalogue, bounds: KeyBounds, name: str | None, *, is_empty: bool) -> None:
+    """NotFound where an answer is empty and there is no such environment: a mistyped name would be hidden. Of what is
+    beyond a key it is told nothing."""
+    if is_empty and name is not None and bounds.allows_environment(name):
+        catalogue.require_known(name, "query.env")
 
 
 def _find_labelled(catalogue: Catalogue, by: str | None, judge: str | None) -> set[str]:

@@ -24,6 +24,7 @@ from app.domain.values import suggest
 from app.http.viewer.group_pages import CompletionCard, build_cards
 from app.http.viewer.rendering import FilterRoute, Renderer, ViewerParts, Word, redirect
 from app.http.viewer.run_pages import ChartView, MeasuredCurves, SeriesSource, draw, measure_curves
+from app.http.viewer.sentences import tell_character, tell_characters
 from app.http.web.api_keys import CallerBounds, needs
 from app.store.views import GroupViews
 from app.toolkit.charts import TONES
@@ -132,7 +133,13 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
             for card in build_character_cards(sheets)
         ]
         drafts = [{"character": draft.character, "name": draft.name} for draft in await _list_drafts(pages)]
-        shown = {"rows": rows, "drafts": drafts, "links": pages.parts.link_characters}
+        levels = [["error"] * row.errors + ["warning"] * row.warnings for row in rows]
+        shown = {
+            "rows": rows,
+            "drafts": drafts,
+            "links": pages.parts.link_characters,
+            "says": tell_characters([row.card.name for row in rows], levels, len(drafts)),
+        }
         return renderer.render(request, "characters.html", shown, {"characters": rows, "drafts": drafts})
 
     @router.get("/{character}/portrait")
@@ -170,6 +177,11 @@ def create_character_pages_router(pages: CharacterPages, renderer: Renderer) -> 
             "curves": curves,
             "replies": replies,
             "totals": totals,
+            "says": tell_character(
+                totals.groups if totals else 0,
+                totals.reward if totals else None,
+                [finding.level for finding in findings],
+            ),
             "run": run.strip(),
             "environment": pages.environment,
             "links": sorted(

@@ -41,6 +41,7 @@ from app.http.viewer.rendering import (
     build_link,
     clean_word,
     compare_words,
+    explain_environment,
 )
 from app.http.viewer.run_pages import MOST_CHOICES, RunPages, list_run_names, parse_run_name
 from app.http.viewer.sentences import tell_comparison
@@ -488,6 +489,7 @@ def create_compare_router(pages: RunPages, renderer: Renderer) -> APIRouter:
                 for run in (words.first, words.second or words.first)
             ],
             "environments": pages.environments,
+            "no_environment": explain_environment(words.environment, pages.environments),
             "says": _tell(chosen, compared),
             "skip": skip,
             **_build_charts(compared),

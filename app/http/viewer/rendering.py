@@ -27,12 +27,13 @@ from starlette.types import Receive, Scope, Send
 
 from app.domain.access import KeyBounds
 from app.domain.errors import InvalidRequest, NotFound, TooLarge
+from app.domain.faults import MOST_FAULTS, explain_faults, explain_unknown, make_printable, quote
 from app.domain.groups import Group, GroupFilter, parse_text_query
 from app.domain.runs import Purpose
 from app.domain.scores import Outcome, Reason
 from app.domain.values import utc_now
 from app.http.web.api_keys import find_caller, name_cookie, needs
-from app.http.web.routes import LazyRoute
+from app.http.web.routes import LazyRoute, build_unknown_refusal, list_known_parameters
 from app.toolkit.charts import CHART_STYLE, open_page_templates
 from app.toolkit.texts import (
     PALETTE,
@@ -161,8 +162,12 @@ class Renderer:
     def render(
         self, request: Request, template: str, values: Mapping[str, object], data: object, status: int = 200
     ) -> Response:
-        """The page, or its twin: `data`, which may hold models, data classes and plain values."""
+        """The page, or its twin: `data`, which may hold models, data classes and plain values. A twin refuses unknown
+        query parameters, and a page names them."""
         if wants_json(request):
+            unknown, known = _list_unknown(request)
+            if unknown:
+                raise build_unknown_refusal(unknown, known)
             return _build_json(data, status)
         return self.render_page(request, template, values, status)
 
@@ -172,7 +177,12 @@ class Renderer:
         """Renders a page. For its template `root` and `assets` are what its links begin with."""
         root = add_root(request, "")
         caller = find_caller(request.scope)
+        unknown, known = _list_unknown(request)
         shared = {
+            "unknown": [
+                f"`{make_printable(name)}`: {explain_unknown(name, known, 'parameter')}"
+                for name in unknown[:MOST_FAULTS]
+            ],
             "root": root,
             "assets": root + self._assets,
             "base": str(request.base_url).rstrip("/"),
@@ -199,6 +209,12 @@ class Renderer:
             raise NotFound(f"there is no {kind} {escape_invisible(wanted[:100])}{near}")
         values = {"kind": kind, "wanted": wanted[:100], "near": near, "path": path, "all": way}
         return self.render_page(request, "missing.html", values, status=404)
+
+
+def _list_unknown(request: Request) -> tuple[Sequence[str], Sequence[str]]:
+    """Query parameters that the page does not know, and those that it knows."""
+    known = sorted({*list_known_parameters(request), "format"})
+    return [name for name in request.query_params if name not in known and not name.startswith(_FORMER)], known
 
 
 def wants_json(request: Request) -> bool:
@@ -310,9 +326,9 @@ FilterQuery = Annotated[FilterWords, Depends(FilterWords)]
 
 
 def build_filter(words: FilterWords, before: int | None, bounds: KeyBounds) -> GroupFilter:
-    """The filter of a form. Empty fields, unknown words and what is no number or date filter nothing: `list_unread`
+    """The filter of a form. Empty fields, unknown words and what is no number or date filter nothing: `explain_unread`
     names them."""
-    read = {name: _READERS.get(name, clean_word)(word) for name, word in words.list_given().items()}
+    read = _read_words(words)
     try:
         where = GroupFilter.model_validate(read)
     except ValidationError as error:
@@ -321,9 +337,30 @@ def build_filter(words: FilterWords, before: int | None, bounds: KeyBounds) -> G
     return where.within(bounds).model_copy(update={"before": before, "limit": _PAGE_SIZE})
 
 
-def list_unread(words: FilterWords, where: GroupFilter) -> list[str]:
-    """Names of the fields that somebody filled in and that filter nothing."""
-    return [name for name in words.list_given() if getattr(where, name) is None]
+def explain_unread(words: FilterWords) -> list[str]:
+    """The fields that somebody filled in and that filter nothing, each with what is wanted there."""
+    read, given = _read_words(words), words.list_given()
+    told = [
+        f"`{name}`: {quote(given[name])} was given; wanted is {wanted}"
+        for name, wanted in _WANTED.items()
+        if name in given and read[name] is None
+    ]
+    try:
+        GroupFilter.model_validate(read)
+    except ValidationError as error:
+        told += [fault.sentence for fault in explain_faults(error, GroupFilter)]
+    return told
+
+
+def explain_environment(name: str | None, environments: Sequence[str]) -> str:
+    """Empty for one of `environments`, where they are known."""
+    if not name or not environments or name in environments:
+        return ""
+    return f"`{make_printable(name)}`: {explain_unknown(name, environments, 'environment')}"
+
+
+def _read_words(words: FilterWords) -> dict[str, object]:
+    return {name: _READERS.get(name, clean_word)(word) for name, word in words.list_given().items()}
 
 
 def pick_choice(choices: tuple[_WordT, ...], word: str) -> _WordT | None:
@@ -354,6 +391,9 @@ _READERS: Final[Mapping[str, Callable[[str], object]]] = {
     "until": partial(_parse_time, to_end=True),
 }
 """Of the words that are not read as an address of the API has them."""
+_DATE: Final = "a date, such as 2026-01-31, or a time, such as 2026-01-31T12:00"
+_WANTED: Final[Mapping[str, str]] = {"text": "text with a letter or a digit", "since": _DATE, "until": _DATE}
+"""Where the reader of a word found nothing."""
 
 
 def _build_query(words: FilterWords, **more: object) -> str:

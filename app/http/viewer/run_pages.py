@@ -24,7 +24,16 @@ from app.domain.groups import GroupFilter
 from app.domain.rollups import GroupSpread, MeasureMap, Rollup, RollupFilter, RollupKey, Series, add_up_rollups
 from app.domain.runs import Alarm, Run, RunProgress
 from app.domain.values import Frozen, Name, Proportion, compute_t_95, utc_now
-from app.http.viewer.rendering import FilterRoute, Renderer, RunMark, ViewerParts, Word, clean_word, pick_choice
+from app.http.viewer.rendering import (
+    FilterRoute,
+    Renderer,
+    RunMark,
+    ViewerParts,
+    Word,
+    clean_word,
+    explain_environment,
+    pick_choice,
+)
 from app.http.viewer.sentences import (
     Sparkline,
     StepMean,
@@ -149,7 +158,8 @@ def create_run_pages_router(pages: RunPages, renderer: Renderer) -> APIRouter:
             "environments": pages.environments,
             "is_split": is_split,
             "uncounted": uncounted,
-            "says": tell_runs([(row.run.name, row.progress.state, row.attention) for row in rows]),
+            "no_environment": explain_environment(only, pages.environments),
+            "says": tell_runs([(row.run.name, row.progress.state, row.attention) for row in rows], only or ""),
         }
         return renderer.render(request, "runs.html", shown, data)
 

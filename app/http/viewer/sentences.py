@@ -7,18 +7,19 @@ escape them.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import Final
+from typing import Final, Literal
 
 from app.domain.budgets import BudgetForecast
 from app.domain.rollups import Rollup, add_up_rollups
-from app.domain.runs import Alarm, Purpose, RunProgress, RunState, SeriesName
+from app.domain.runs import Alarm, Purpose, RunProgress, RunState, TrendName
 from app.domain.scores import REASON_WORDS, Score, ScoreSummary, explain_score
 from app.evaluation.comparison import FEWEST_TASKS, Comparison, Difference
 from app.service.gateway import JudgeEntry
 from app.toolkit.charts import Scale, format_points
-from app.toolkit.texts import escape_invisible, format_p_value, format_signed
+from app.toolkit.texts import escape_invisible, format_p_value, format_signed, format_time
 
 _LONGEST: Final = 220
 """Characters of a sentence that a judge or verifier wrote."""
@@ -191,11 +192,14 @@ def tell_run(trend: str, attention: Sequence[str]) -> str:
     return f"{end_sentence(trend)} {end_sentence(needed)}"
 
 
-def tell_runs(runs: Sequence[tuple[str, RunState, Sequence[str]]]) -> str:
-    """Of runs by name: their states, and what of each needs attention."""
+def tell_runs(runs: Sequence[tuple[str, RunState, Sequence[str]]], environment: str = "") -> str:
+    """Of runs by name: their states, and what of each needs attention. `environment`: the one of which they have
+    groups."""
     named = dict.fromkeys(name for name, _, _ in runs)
     training = {name for name, state, _ in runs if state == "training"}
     troubled = {name: found for name, _, found in runs if found}
+    if not named and environment:
+        return f"No run on this page has groups of {escape_invisible(environment)}."
     if not named:
         return "No run yet. A run begins when a trainer asks for tasks under its name."
     begun = _tell_training(len(training), len(named))
@@ -226,7 +230,9 @@ def tell_home(
 
 
 def tell_alarm(alarm: Alarm) -> str:
-    """What changed and since when; its evidence has the figures."""
+    """What changed and since when; its evidence has the figures. A bad beginning is no change, and is told whole."""
+    if alarm.series == "beginning":
+        return _clean(escape_invisible(alarm.evidence))
     subject = f"{escape_invisible(alarm.subject)}: " if alarm.subject else ""
     return f"{subject}{_CHANGES[alarm.series](alarm.effect)} since about group {alarm.since_group:,}."
 
@@ -246,7 +252,7 @@ def _tell_shift(noun: str, effect: float) -> str:
     return f"{noun}: {abs(effect):.2f} {'higher' if effect > 0 else 'lower'}"
 
 
-_CHANGES: Final[Mapping[SeriesName, Callable[[float], str]]] = {
+_CHANGES: Final[Mapping[TrendName | Literal["leniency"], Callable[[float], str]]] = {
     "length": partial(_tell_ratio, "Replies", "longer", "shorter"),
     "escalated": partial(_tell_ratio, "Readings of a group", "more", "fewer"),
     "absolute": partial(_tell_shift, "Absolute rewards"),
@@ -256,8 +262,8 @@ _CHANGES: Final[Mapping[SeriesName, Callable[[float], str]]] = {
     "duplicates": partial(_tell_share, "Replies that repeat another of their group"),
     "low_signal": partial(_tell_share, "Groups of low signal"),
     "saturated": partial(_tell_share, "Rewards above .95"),
-    "calibration": partial(_tell_shift, "Absolute rewards beside calibrated ones"),
-    "shadow_distance": partial(_tell_shift, "Training judges beside the shadow judge"),
+    "calibration": partial(_tell_shift, "Absolute minus calibrated rewards"),
+    "shadow_distance": partial(_tell_shift, "Scores of the training judges minus those of the shadow judge"),
     "leniency": lambda effect: f"Judges have scored the same replies {'higher' if effect > 0 else 'lower'}",
 }
 
@@ -317,6 +323,39 @@ def _tell_nothing_shared(names: tuple[str, str], groups: tuple[int, int], tasks:
 def _begin_with_name(sentence: str) -> str:
     """A run's name is written as it is."""
     return f"S{sentence[1:]}" if sentence.startswith(("step ", "steps ")) else sentence
+
+
+# Characters, and what is written of them.
+
+_NO_CHARACTER: Final = "No character: NPC Arena is not served, or has no sheets."
+
+
+def tell_characters(names: Sequence[str], levels: Sequence[Sequence[str]], drafts: int) -> str:
+    """Of characters by name, each with the levels of what a check finds in its sheet, and the drafts of who asks."""
+    kept = f"{count_words(drafts, 'draft')} of yours"
+    if not names:
+        return f"{kept}, and no character is published." if drafts else _NO_CHARACTER
+    broken = [escape_invisible(name) for name, found in zip(names, levels, strict=True) if "error" in found]
+    more = len(broken) - _NAMED
+    named = [*broken[:_NAMED], *([f"{more} more"] if more > 0 else [])]
+    warned = sum("warning" in found for found in levels)
+    found = [f"errors in {join_words(named)}"] if broken else []
+    found += [f"warnings in {count_words(warned, 'sheet')}"] if warned else []
+    begun = f"{count_words(len(names), 'character')}{f' and {kept}' if drafts else ''}."
+    return f"{begun} {end_sentence(', '.join(found) or 'no sheet has errors or warnings')}"
+
+
+def tell_character(groups: int, reward: float | None, levels: Sequence[str]) -> str:
+    """What its training groups earn, and whether its sheet is sound."""
+    earned = "" if reward is None else f", mean reward {reward:.2f}"
+    begun = f"{count_words(groups, 'training group')}{earned}." if groups else "No training group yet."
+    counts = [count_words(levels.count(level), level) for level in ("error", "warning") if level in levels]
+    return f"{begun} {f'The sheet has {join_words(counts)}' if counts else 'No errors'}."
+
+
+def tell_text(draft: datetime | None, published: str) -> str:
+    """Of a text that is kept as a draft before it is published. `published` says what is, as a sentence."""
+    return published if draft is None else f"Your draft of {format_time(draft)}. {published}"
 
 
 # Judges.

@@ -16,6 +16,7 @@ from app.domain.errors import TooLarge
 from app.domain.worlds import EarlierText
 from app.http.viewer.group_pages import MessageLine
 from app.http.viewer.rendering import MOST_LINES, WordDiff, compare_revisions, pick_field, read_fields
+from app.http.viewer.sentences import tell_text
 from app.toolkit.texts import SHOWN_AT_ALL, Excerpt, cut_excerpt, run_in_turn
 
 _MAX_FORM: Final = 4 * MAX_AUTHORED
@@ -132,12 +133,20 @@ class TextEditor:
     difference: RevisionDifference | None = None
     recalled: tuple[RecalledLine, ...] | None = None
     links: tuple[tuple[str, str], ...] = ()
+    no_form: str = ""
+    """Why the form of ten fields cannot hold the sheet; empty where it can."""
     import_id: str = ""
     imported: CardReport | None = None
 
     @property
     def count(self) -> str:
         return count_findings(self.findings)
+
+    @property
+    def says(self) -> str:
+        if self.publishing is not None:
+            return tell_text(self.publishing.draft, self.publishing.published)
+        return f"{self.in_force} is in force. What you save is in force at once, in tasks that are not handed out yet."
 
     @property
     def data(self) -> dict[str, object]:

@@ -10,7 +10,7 @@ which it was tried, and `tests/http/web/test_routes.py` that it answers there as
 uses what is documented: a route's class, its `get_route_handler`, and `FastAPI.openapi`.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import RLock
@@ -99,21 +99,25 @@ class ApiRoute(LazyRoute):
         parameters = frozenset(_list_query_parameters(self.dependant))
 
         async def refuse_unknown_parameters(request: Request) -> Response:
-            unknown = [name for name in request.query_params if name not in parameters]
-            if unknown:
-                raise RequestValidationError(
-                    [
-                        {
-                            "type": "extra_forbidden",
-                            "loc": ("query", name),
-                            "ctx": {"known": sorted(parameters)},
-                        }
-                        for name in unknown[:MAX_ERRORS]
-                    ]
-                )
+            if unknown := [name for name in request.query_params if name not in parameters]:
+                raise build_unknown_refusal(unknown, parameters)
             return await handle(request)
 
         return refuse_unknown_parameters
+
+
+def build_unknown_refusal(names: Sequence[str], known: Collection[str]) -> RequestValidationError:
+    """Of query parameters, as FastAPI refuses others."""
+    context = {"known": sorted(known)}
+    return RequestValidationError(
+        [{"type": "extra_forbidden", "loc": ("query", name), "ctx": context} for name in names[:MAX_ERRORS]]
+    )
+
+
+def list_known_parameters(request: Request) -> frozenset[str]:
+    """Of the query of the route that the request has found; none without one."""
+    dependant = getattr(request.scope.get("route"), "dependant", None)
+    return frozenset() if dependant is None else frozenset(_list_query_parameters(dependant))
 
 
 def _list_query_parameters(dependant: Dependant) -> Iterator[str]:

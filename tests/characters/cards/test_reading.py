@@ -4,10 +4,9 @@ import asyncio
 import json
 from itertools import pairwise
 from operator import attrgetter
-from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
 from pydantic import JsonValue
 
 from app.characters.cards.sheets import ORIGINAL, SheetNaming, build_card, build_slug, import_document
@@ -24,7 +23,7 @@ from tests.envs.npc_arena.test_npc_arena import ScriptedPanel
 from tests.support.cards import V1, V2, V3, Fields
 from tests.support.tables import read_table
 
-FOREIGN = yaml.safe_load((Path(__file__).parent / "foreign.yaml").read_text(encoding="utf-8"))
+FOREIGN = read_table(__file__, "foreign.yaml", dict[str, Any])
 ORDERS = "the author's instructions to a model; not used in any prompt"
 
 BROKEN: JsonValue = {
@@ -72,7 +71,7 @@ TABLES = read_table(__file__, "reading.yaml", Tables)
 
 def test_every_field_that_a_sheet_has_is_read() -> None:
     sheet = sheet_of(V3)
-    wanted = yaml.safe_load((Path(__file__).parent / "mara_quill.yaml").read_text(encoding="utf-8"))
+    wanted = read_table(__file__, "mara_quill.yaml", dict[str, Any])
     without: dict[str, set[str]] = {"meta": {"extensions"}}
     assert sheet.model_copy(update={"lorebook": None}).model_dump(
         mode="json", exclude=without

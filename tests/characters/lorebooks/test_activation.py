@@ -1,11 +1,9 @@
 """Which entries come up: a row for each rule, in rules.yaml."""
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from app.characters.lorebooks import (
     MOST_LETTERS,
@@ -21,7 +19,7 @@ from app.domain.values import Frozen
 from app.domain.worlds import Lorebook, LoreEntry
 from tests.support.tables import read_table
 
-RULES = yaml.load((Path(__file__).parent / "rules.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+RULES = read_table(__file__, "rules.yaml", list[Any])
 SAID = ("The ferry is late.", "Is the Harbour closed?", "Ask the reeve about the tides.")
 
 

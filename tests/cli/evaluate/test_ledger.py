@@ -1,6 +1,5 @@
 """What a run holds of an evaluation: what is still owed, and what the report says of each attempt."""
 
-import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -101,16 +100,13 @@ def test_another_plan_has_other_groups() -> None:
 
 
 @respx.mock
-def test_what_was_pruned_needs_another_run() -> None:
+async def test_what_was_pruned_needs_another_run() -> None:
     respx.get(url__startswith="http://gateway.invalid/groups/").respond(410, text="it was pruned")
-
-    async def load() -> None:
-        async with httpx.AsyncClient(base_url="http://gateway.invalid") as client:
-            campaign = Campaign(GatewayClient(client), Retrier(), "r", "tasks", 1, "")
+    said = r"were pruned: use another --out, and another --run or --seed .*it was pruned"
+    async with httpx.AsyncClient(base_url="http://gateway.invalid") as client:
+        campaign = Campaign(GatewayClient(client), Retrier(), "r", "tasks", 1, "")
+        with pytest.raises(UserError, match=said):
             await load_ledger(campaign, PLAN, 2, judges_cost=False)
-
-    with pytest.raises(UserError, match=r"were pruned: use another --out, and another --run or --seed .*it was pruned"):
-        asyncio.run(load())
 
 
 def asked(place: int) -> HandedOutTask:

@@ -204,7 +204,8 @@ def test_unscored_groups_are_asked_for_again_and_then_left_out(tmp_path: Path) -
         serving_policy(script(lambda received, place: Speech(f"Aye, {place} times."))) as policy,
     ):
         done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *given)
-    told = ["left out: unscored (judge_failed)", "32 groups in a row were left out"]
+    told = ["left out: unscored (judge_failed)", "32 groups in a row were left out", "server could not be reached"]
+    told += ["8 of 8 replies have no score: no judge gave a usable verdict in time"]
     assert (done.exit_code, done.lines, [words for words in told if words not in done.told]) == (2, [], []), done.told
 
 
@@ -217,6 +218,38 @@ def test_what_is_wrong_is_said_and_nothing_is_written(gateway: Served, tmp_path:
     with serving_policy(script(answers_rows), models=[MODEL]) as policy:
         done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *given)
     assert (done.exit_code, words in done.told, done.lines) == (2, True, []), done.told
+
+
+SILENT = {
+    "gsm8k": (Speech("Cleo now has 24 coins."), "", "gave no answer in the form asked for", "no_answer"),
+    "gsm8k --max-tokens 48": (Speech("Let us", "length"), "", "were cut off: the limit is 48 tokens", "truncated"),
+    "tool_calling": (
+        Speech("I have no tools."),
+        "a prompt of tool_calling counts as many",
+        "called no tool",
+        "no_call",
+    ),
+    "npc_arena": (
+        Speech("As an AI language model, I cannot."),
+        "",
+        "from the gate `breaks_character`",
+        "breaks_character",
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", SILENT)
+def test_why_everything_is_0_is_said_while_it_happens(gateway: Served, tmp_path: Path, asked: str) -> None:
+    """And once more at the end, with what was counted by then; a judge that is away is another test's."""
+    speech, notice, why, flag = SILENT[asked]
+    run = f"silent-{next(_runs)}"
+    given = ("--env", *asked.split(), "--run", run, "--group-size", "4", "--limit", "3")
+    with serving_policy(script(lambda received, place: speech)) as policy:
+        done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *given)
+    began, _, ended = done.told.partition("mean reward")
+    examples = f"/view/groups?run={run}&flag={flag}"
+    assert [words for words in (notice, why, examples) if words not in began] == [], done.told
+    assert (done.exit_code, why in ended, examples in ended, "shows no tools" in began) == (0, True, True, bool(notice))
 
 
 def test_an_agent_that_calls_tools_is_trained_on_what_it_said_alone(gateway: Served, tmp_path: Path) -> None:

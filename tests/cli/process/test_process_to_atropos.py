@@ -1,11 +1,9 @@
 """`process --to atropos`: registered, in step with the trainer, each group there once."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -18,6 +16,7 @@ from tests.support.gateways import Gateways
 from tests.support.policy_server import answers_rows, script
 from tests.support.processing import Processed, process
 from tests.support.serving import Served, serving
+from tests.support.small_servers import Handler, Server, running
 
 Fails = Callable[[int], int]
 """The status for the n-th post; 200 keeps it."""
@@ -37,20 +36,17 @@ class Kept:
         return [json.loads(body) for body in dict.fromkeys(self.posts)]
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
+class _Server(Server):
     def __init__(self, kept: Kept, fails: Fails, longest: int, patience: int) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.kept, self.fails, self.longest, self.patience = kept, fails, longest, patience
-        self.lock = threading.Lock()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     def do_GET(self) -> None:
         server = self.server
         assert isinstance(server, _Server)
-        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.read_body()
         if self.path == "/info":
             self._say(200, {"batch_size": 4, "max_token_len": server.longest})
             return
@@ -62,7 +58,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         server = self.server
         assert isinstance(server, _Server)
-        body = self.rfile.read(int(self.headers["content-length"]))
+        body = self.read_body()
         with server.lock:
             if self.path == "/register-env":
                 server.kept.registrations.append(json.loads(body))
@@ -77,14 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._say(status, {"status": "received"})
 
     def _say(self, status: int, value: JsonValue) -> None:
-        body = json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: object) -> None:
-        pass
+        self.answer(json.dumps(value).encode(), status)
 
 
 @contextmanager
@@ -92,15 +81,8 @@ def recording(
     kept: Kept, fails: Fails = lambda number: 200, *, longest: int = 4096, patience: int = 0
 ) -> Iterator[str]:
     """Its address. The first `patience` registrations come before the trainer."""
-    server = _Server(kept, fails, longest, patience)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with running(_Server(kept, fails, longest, patience)) as server:
+        yield server.url
 
 
 ROWS = 8

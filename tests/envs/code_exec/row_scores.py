@@ -12,6 +12,7 @@ from app.envs.code_exec.environment import CodeExec, CodeExecParams, CodeRow
 from app.ports.environment import Tools
 from app.sandbox.programs import JailedPrograms
 from app.service.judging import NoPanel
+from tests.support.event_loop import closed_after
 
 
 def make_row_task(row: CodeRow, **params: Any) -> tuple[CodeExec, Task]:
@@ -22,12 +23,9 @@ def make_row_task(row: CodeRow, **params: Any) -> tuple[CodeExec, Task]:
 async def score_programs(row: CodeRow, programs: Sequence[str], **params: Any) -> list[float | None]:
     environment, task = make_row_task(row, **params)
     group = [Completion(text=f"```python\n{source}\n```") for source in programs]
-    jails = JailedPrograms(1)
-    try:
+    async with closed_after(JailedPrograms(1)) as jails:
         scores = await environment.score(task, group, Tools(panel=NoPanel(), programs=jails))
         return [score.reward for score in scores]
-    finally:
-        await jails.close()
 
 
 @contextmanager

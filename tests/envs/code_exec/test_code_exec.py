@@ -21,7 +21,7 @@ from app.envs.code_exec.exercises import (
 )
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
-from app.toolkit.procedural import LEVELS, LevelParams
+from app.toolkit.procedural import MIXED, LevelParams
 from app.toolkit.seeded import is_held_out
 from tests.support.tables import read_table
 
@@ -189,7 +189,7 @@ def test_a_tenth_of_the_families_is_for_testing_alone_and_no_combination_is_in_b
     assert keys["train"] & keys["test"] == set()
     assert ({one.family for one in made["train"]} & apart, 4 <= len(apart) <= 16) == (set(), True)
     assert 0.2 < sum(one.family in apart for one in made["test"]) / 400 < 0.8
-    assert {read_all_families()[name].spec.level for name in apart} == set(LEVELS)
+    assert {read_all_families()[name].spec.level for name in apart} == set(MIXED)
 
 
 def test_tasks_are_equivalent_by_what_is_asked() -> None:

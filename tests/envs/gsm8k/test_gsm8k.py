@@ -1,6 +1,7 @@
 """The GSM8K environment over a small data set, over generated problems, and over the real rows where they are."""
 
 import asyncio
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Dataset, Message, Task
 from app.domain.values import NoParams, Split
-from app.envs.gsm8k.environment import CHAINS, INSTRUCTION, STORIES, TEST_SIZE, Gsm8k, Gsm8kRow, WordProblems
+from app.envs.gsm8k.environment import INSTRUCTION, TEST_SIZE, Gsm8k, Gsm8kParams, Gsm8kRow
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 
@@ -25,7 +26,7 @@ DEBT = Gsm8kRow(question="Bo has $5 and spends $9. What is left?", answer="5 - 9
 def _over_rows() -> Gsm8k:
     splits: Mapping[Split, tuple[Gsm8kRow, ...]] = {"train": (COINS, CATS), "test": (DEBT,)}
     rows = Dataset(name="default", origin="acme/sums", digest="d1", splits=splits)
-    return Gsm8k(WordProblems.read(STORIES, CHAINS), {rows.name: rows})
+    return Gsm8k({rows.name: rows})
 
 
 def _generated() -> Gsm8k:
@@ -45,9 +46,26 @@ def test_the_catalogue_tells_where_tasks_come_from() -> None:
     rows, generated = _over_rows(), _generated()
     sizes = [(one.size("train", NoParams()), one.size("test", NoParams())) for one in (rows, generated)]
     assert (rows.origin, rows.digests, generated.origin, list(generated.digests), sizes) == (
-        *("acme/sums", {**generated.digests, "dataset": "d1"}, "generated (arithmetic_word)", ["stories"]),
+        *("acme/sums", {**generated.digests, "dataset": "d1"}, "generated (arithmetic_word)"),
+        ["stories", "first_steps"],
         [(2, 1), (None, TEST_SIZE)],
     )
+
+
+def test_the_first_level_has_sums_of_one_step_and_keeps_those_of_the_test_apart() -> None:
+    environment, params = _generated(), Gsm8kParams(level="first")
+    sums = {
+        split: {_read_sum(environment.gold(environment.task(split, index, params)).text or "") for index in range(200)}
+        for split in ("train", "test")
+    }
+    told = [len(each) > 40 for each in sums.values()]
+    assert (told, sums["train"] & sums["test"], Gsm8kParams().model_dump()) == ([True, True], set(), {})
+
+
+def _read_sum(gold: str) -> str:
+    """`8 + 20`, of `Rosa has now: 8 + 20 = 28` and the line with the answer."""
+    (shown,) = re.findall(r"^[^:]+: (\d+ [+-] \d+) = (\d+)\n#### \2$", gold)
+    return str(shown[0])
 
 
 def test_the_folder_that_is_configured_is_read(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from app.envs.letter_counting.environment import Kind, LetterCounting, LetterCountingParams, LetterQuestion
-from app.toolkit.procedural import LEVELS, Level
+from app.toolkit.procedural import MIXED, Level
 from tests.envs.replies import explain
 from tests.support.tables import read_table, unfold
 
@@ -20,7 +20,7 @@ def test_counts_are_compared_one_by_one(answer: str, expected: str) -> None:
     assert explain(ENVIRONMENT, QUESTION, answer) == expected
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", MIXED)
 def test_who_takes_no_notice_of_case_is_hardly_ever_right(level: Level) -> None:
     """Counting small letters alone was right in more than four tasks of five."""
     tasks = [ENVIRONMENT.task("train", index, LetterCountingParams(level=level)) for index in range(500)]

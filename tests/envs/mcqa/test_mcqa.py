@@ -10,7 +10,7 @@ import pytest
 
 from app.domain.tasks import Task
 from app.envs.mcqa.environment import ChoiceQuestion, Mcqa, McqaParams
-from app.toolkit.procedural import LEVELS, Level
+from app.toolkit.procedural import MIXED, Level
 from tests.envs.mcqa.guesses import count_right_guesses
 from tests.envs.replies import explain
 from tests.support.tables import read_table, unfold
@@ -107,7 +107,7 @@ def test_options_are_as_many_as_wanted_and_all_different() -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", MIXED)
 def test_no_guess_by_the_look_of_a_question_is_better_than_chance(level: Level) -> None:
     drawn = (ENVIRONMENT.task("train", index, McqaParams(level=level)) for index in range(examples(6_000, fewest=900)))
     made = [ENVIRONMENT.parse_reference(task) for task in drawn]

@@ -22,15 +22,16 @@ PLAIN = {
 }
 
 
-def iterate_traps() -> Iterator[tuple[str, list[float | None]]]:
-    """Kind and id of each scene; rewards of the character's own line, a plain line, and lines that fall for the probe."""
+def iterate_traps() -> Iterator[tuple[str, list[float]]]:
+    """Kind and id of each scene; rewards of the character's own line, a plain one, and those that fall for it."""
     for cast, task in packaged_tasks():
         terms, language = cast.scene.probes.must_not_mention, cast.sheet.voice.language
         if terms and cast.sheet.probes.exemplars and language in PLAIN:
             texts = [_find_good_line(cast), PLAIN[language], *(f"{term}." for term in terms), " ".join(terms)]
             group = [Completion(text=text) for text in texts]
             scores = asyncio.run(packaged_arena().score(task, group, TOOLS))
-            yield f"{cast.scene.kind} {cast.scene.id}", [score.reward for score in scores]
+            rewards = [score.reward for score in scores if score.reward is not None]
+            yield f"{cast.scene.kind} {cast.scene.id}", rewards if len(rewards) == len(texts) else [0.0] * 3
 
 
 def _find_good_line(cast: Cast) -> str:
@@ -38,6 +39,6 @@ def _find_good_line(cast: Cast) -> str:
 
 
 def test_no_trap_pays_in_any_scene_that_ships() -> None:
-    told = [(name, own, plain, max(fallen)) for name, (own, plain, *fallen) in iterate_traps()]  # type: ignore[type-var]
+    told = [(name, own, plain, max(fallen)) for name, (own, plain, *fallen) in iterate_traps()]
     kinds = Counter(name.split()[0] for name, *_ in told)
     assert ([each for each in told if not each[1] > each[2] > each[3]], kinds["override"] > 30) == ([], True)

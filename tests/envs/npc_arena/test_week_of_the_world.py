@@ -1,7 +1,6 @@
 """A week of the world that ships, hour by hour: a prompt holds what its character could know, and nothing else."""
 
 import asyncio
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -178,10 +177,10 @@ def test_a_prompt_holds_what_its_character_could_know_and_nothing_else(store_url
     assert using(store_url, lambda store: in_prompts(store, HOURS, 100_000)) == could_be_known()
 
 
-def test_where_room_is_short_it_holds_a_part_of_that_and_the_gravest(tmp_path: Path, migrated_file: Path) -> None:
+def test_where_room_is_short_it_holds_a_part_of_that_and_the_gravest(tmp_path: Path) -> None:
     """By world, character and hour: what is too much, and what is missing although nobody speaks of anything else."""
-    copied = Path(shutil.copy(migrated_file, tmp_path / "store.db"))
-    found, known = using(f"sqlite:///{copied}", lambda store: in_prompts(store, HOURS[::24], None)), could_be_known()
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    found, known = using(url, lambda store: in_prompts(store, HOURS[::24], None)), could_be_known()
     grave = {event["id"] for line in lines() for event in line.events if event.get("importance", 5) >= 9}
     wrong = {key: (set(ids) - set(known[key]), (grave & set(known[key])) - set(ids)) for key, ids in found.items()}
     assert {key: both for key, both in wrong.items() if any(both)} == {}

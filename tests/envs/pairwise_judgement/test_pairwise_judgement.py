@@ -9,7 +9,7 @@ import pytest
 
 from app.envs.pairwise_judgement.environment import PairSet, PairwiseJudgement, PairwiseJudgementParams
 from app.envs.pairwise_judgement.pairs import KINDS, PairQuestion
-from app.toolkit.procedural import LEVELS, Level
+from app.toolkit.procedural import MIXED, Level
 from tests.envs.replies import explain
 from tests.support.tables import read_table
 
@@ -146,7 +146,7 @@ def test_params_choose_how_many_pairs_and_their_kinds_differ(pairs: int) -> None
     assert {kind for made in kinds if isinstance(made, list) for kind in made} == {*KINDS}
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", MIXED)
 def test_orders_to_the_judge_come_at_every_level_on_either_side(level: Level) -> None:
     rule = SHALLOW["orders the judge"]
     made = [

@@ -1,7 +1,6 @@
 """Text to SQL: queries are run in workers, on two databases, and what failed there is told apart from what is wrong."""
 # ruff: noqa: S608  # queries made of parts are what is tested
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -19,6 +18,7 @@ from app.sandbox.workers import ProcessWorkers
 from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, Level, LevelParams
 from tests.envs.replies import FailingWorkers, pose, score_texts
+from tests.support.event_loop import closed_after
 from tests.support.sql_questions import of_shape
 from tests.support.tables import read_table, unfold
 from tests.support.tiers import is_quick
@@ -43,21 +43,6 @@ def query_for(task: Task) -> str:
 
 def scored(task: Task, answers: Sequence[str], workers: Workers | None = None) -> list[Score]:
     return score_texts(SQL, task, *(f"<answer>{answer}</answer>" for answer in answers), workers=workers)
-
-
-def in_processes(task: Task, answers: Sequence[str]) -> tuple[list[Score], list[str]]:
-    """With what became of the workers' attempts."""
-    attempts: list[str] = []
-
-    async def all_of_it() -> list[Score]:
-        workers = ProcessWorkers(2, lambda _, outcome, __: attempts.append(outcome))
-        try:
-            group = [Completion(text=f"<answer>{answer}</answer>") for answer in answers]
-            return await SQL.score(task, group, Tools(panel=NoPanel(), workers=workers))
-        finally:
-            await workers.close()
-
-    return asyncio.run(all_of_it()), attempts
 
 
 @pytest.mark.parametrize(
@@ -104,10 +89,12 @@ HOSTILE = (
 
 
 @pytest.mark.deep
-def test_workers_outlive_what_queries_do() -> None:
+async def test_workers_outlive_what_queries_do() -> None:
     """Otherwise a policy could do without a score."""
-    task, hostile = of("counting"), HOSTILE[: 4 if is_quick() else None]
-    scores, attempts = in_processes(task, [*hostile, query_for(task)])
+    task, hostile, attempts = of("counting"), HOSTILE[: 4 if is_quick() else None], list[str]()
+    group = [Completion(text=f"<answer>{answer}</answer>") for answer in (*hostile, query_for(task))]
+    async with closed_after(ProcessWorkers(2, lambda _, outcome, __: attempts.append(outcome))) as workers:
+        scores = await SQL.score(task, group, Tools(panel=NoPanel(), workers=workers))
     assert [(score.reward, score.reason) for score in scores] == [(0.0, None)] * len(hostile) + [(1.0, None)]
     assert {*attempts} <= {"done", "memory_mb"}
 
@@ -132,7 +119,7 @@ def test_a_query_that_takes_too_much_is_wrong_and_a_broken_worker_is_not_its_fau
 def test_a_prompt_has_the_tables_some_rows_and_the_question_but_not_the_query(level: Level) -> None:
     asked = tasks("train", 30, LevelParams(level=level))
     made = [draw_exercise(SQL.parse_reference(task).seed, level) for task in asked]
-    prompts = [task.messages[0].content or "" for task in asked]
+    prompts = [task.messages[-1].content or "" for task in asked]
     parts = [(one.schema.write_ddl(), write_samples(one.schema, one.shown_rows), one.asked.question) for one in made]
     assert [all(part in prompt for part in some) for prompt, some in zip(prompts, parts, strict=True)] == [True] * 30
     assert [query_for(task) in prompt for task, prompt in zip(asked, prompts, strict=True)] == [False] * 30

@@ -113,6 +113,7 @@ def test_a_score_says_how_far_it_came() -> None:
         reward=0.0,
         gate=1.0,
         absolute=0.0,
+        flags=("no_call",),
         criteria=(
             Criterion(name="correct", value=0.0, weight=1.0),
             Criterion(name="end_state", value=0.0, weight=0.0, note="the service is as the wishes have it"),

@@ -54,24 +54,19 @@ def test_what_one_posts_fails_nobody_else() -> None:
     )
 
 
-def test_after_everything_was_read_the_next_post_is_read_too() -> None:
-    async def scenario(shelf: Shelf) -> list[object]:
-        return [*await shelf.post(("run", reads("a"))), *await shelf.post(("run", refuses), ("run", reads("b")))][::2]
-
+async def test_after_everything_was_read_the_next_post_is_read_too() -> None:
     shelf = Shelf()
-    assert (asyncio.run(scenario(shelf)), shelf.writes) == ([1, 1], [("run", ["a"]), ("run", ["b"])])
+    told = [*await shelf.post(("run", reads("a"))), *await shelf.post(("run", refuses), ("run", reads("b")))]
+    assert (told[::2], shelf.writes) == ([1, 1], [("run", ["a"]), ("run", ["b"])])
 
 
-def test_who_waits_no_longer_holds_nobody_up() -> None:
-    async def scenario(shelf: Shelf) -> int:
-        left = asyncio.ensure_future(shelf.intake.add("run", reads("a"), 1))
-        stays = asyncio.ensure_future(shelf.intake.add("run", reads("b"), 1))
-        await asyncio.sleep(0)
-        left.cancel()
-        return await stays
-
+async def test_who_waits_no_longer_holds_nobody_up() -> None:
     shelf = Shelf()
-    assert (asyncio.run(scenario(shelf)), shelf.writes) == (1, [("run", ["a", "b"])])
+    left = asyncio.ensure_future(shelf.intake.add("run", reads("a"), 1))
+    stays = asyncio.ensure_future(shelf.intake.add("run", reads("b"), 1))
+    await asyncio.sleep(0)
+    left.cancel()
+    assert (await stays, shelf.writes) == (1, [("run", ["a", "b"])])
 
 
 @pytest.mark.parametrize(("size", "writes"), [(LARGE - 1, [["a", "b"]]), (LARGE, [["a"], ["b"]])])

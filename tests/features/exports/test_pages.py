@@ -41,7 +41,8 @@ async def test_what_is_not_understood_is_told_and_stays_text(client: httpx.Async
     await train(client, "a", [("<script>alert(1)</script>0.4", "0.3")])
     page = await look(client, f"/view/export?label={quote(EVIL)}&margin=7&min_step=x")
     assert (page.elements.count("script"), '`margin`: "7" was given; wanted' in page.words()) == (1, True)
-    assert "Not understood, so not used: min step." in page.words()
+    assert 'Not used: `min_step`: "x" was given; wanted is a whole number' in page.words()
+    assert "`nope`: unknown environment" in (await look(client, "/view/export?environment=nope")).words()
     secret = (await look(client, "/view/export?shape=judgements")).words()
     assert "set private as well" in secret
     rows = await look(client, "/view/export?shape=rollouts")

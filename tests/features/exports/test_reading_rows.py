@@ -1,6 +1,5 @@
 """Rows of what judges were asked and answered: one for each reading, and a count of what is in none."""
 
-import asyncio
 import json
 from collections.abc import Sequence
 from io import BytesIO
@@ -43,15 +42,12 @@ def request(**wanted: object) -> ExportRequest:
     return ExportRequest.model_validate({"shape": "judgements", "private": True, **wanted})
 
 
-def read(groups: Sequence[StoredGroup], **wanted: object) -> bytes:
-    async def pieces() -> bytes:
-        return b"".join([piece async for piece in stream_export(Kept(groups), request(**wanted), NEWEST, {"offline"})])
-
-    return asyncio.run(pieces())
+async def read(groups: Sequence[StoredGroup], **wanted: object) -> bytes:
+    return b"".join([piece async for piece in stream_export(Kept(groups), request(**wanted), NEWEST, {"offline"})])
 
 
-def test_a_row_holds_question_answer_usage_and_digests() -> None:
-    row: dict[str, JsonValue] = json.loads(read([GROUP]).splitlines()[0])
+async def test_a_row_holds_question_answer_usage_and_digests() -> None:
+    row: dict[str, JsonValue] = json.loads((await read([GROUP])).splitlines()[0])
     names = ("judge", "model_name", "messages", "answer", "candidates", "input_tokens", "output_tokens", "calls")
     assert [row[name] for name in names] == ["sage", "m", json.loads(PROMPT), "{}", ["a", "b"], 7, 3, 1]
     assert [row[name] for name in ("cost_usd", "prompt_digest", "reading", "scoring_id")] == [0.5, "p", "k", ""]
@@ -65,9 +61,9 @@ def test_a_row_holds_question_answer_usage_and_digests() -> None:
         ({"offline_judge": True}, 3, {"duplicate": 1, "no_answer": 2}),
     ],
 )
-def test_what_is_in_no_row_is_counted(wanted: dict[str, object], rows: int, left_out: dict[str, int]) -> None:
-    found = asyncio.run(summarise_export(Kept([GROUP]), request(**wanted), NEWEST, {"offline"}))
-    table = parquet.read_table(BytesIO(read([GROUP], format="parquet", **wanted)))
+async def test_what_is_in_no_row_is_counted(wanted: dict[str, object], rows: int, left_out: dict[str, int]) -> None:
+    found = await summarise_export(Kept([GROUP]), request(**wanted), NEWEST, {"offline"})
+    table = parquet.read_table(BytesIO(await read([GROUP], format="parquet", **wanted)))
     assert (found.rows, found.left_out, table.num_rows) == (rows, left_out, rows)
 
 

@@ -1,14 +1,12 @@
 """Exports: which completions become rows, and rows as files that others can read."""
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from io import BytesIO
-from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
-import yaml
 from pyarrow import parquet
 from pydantic import JsonValue, ValidationError
 
@@ -106,16 +104,13 @@ class Kept(ExportStore):
             yield kept[start : start + size]
 
 
-def file(groups: Sequence[StoredGroup], **wanted: object) -> bytes:
-    async def pieces() -> bytes:
-        request = ExportRequest.model_validate(wanted)
-        return b"".join([piece async for piece in stream_export(Kept(groups), request, NEWEST, {"offline"})])
-
-    return asyncio.run(pieces())
+async def file(groups: Sequence[StoredGroup], **wanted: object) -> bytes:
+    request = ExportRequest.model_validate(wanted)
+    return b"".join([piece async for piece in stream_export(Kept(groups), request, NEWEST, {"offline"})])
 
 
-def rows(groups: Sequence[StoredGroup], **wanted: object) -> list[dict[str, JsonValue]]:
-    return [json.loads(line) for line in file(groups, **wanted).splitlines()]
+async def rows(groups: Sequence[StoredGroup], **wanted: object) -> list[dict[str, JsonValue]]:
+    return [json.loads(line) for line in (await file(groups, **wanted)).splitlines()]
 
 
 UNSCORED = Score.unscored("judge_failed")
@@ -129,28 +124,28 @@ MIXED = stored(
 )
 
 
-def test_a_row_holds_what_the_policy_saw_and_said_and_earned() -> None:
-    (row, *_) = rows([MIXED])
-    assert row == yaml.load(Path(__file__).with_name("row.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+async def test_a_row_holds_what_the_policy_saw_and_said_and_earned() -> None:
+    (row, *_) = await rows([MIXED])
+    assert row == read_table(__file__, "row.yaml", dict[str, Any])
 
 
-def test_a_row_holds_the_tokens_and_what_the_trainer_added() -> None:
+async def test_a_row_holds_the_tokens_and_what_the_trainer_added() -> None:
     sampled = Completion(text="yes", token_ids=(5, 7), logprobs=(-0.5, 0.0), extra={"lora": 3})
     made = stored(1, ("no", judged(0.1, 0.1)), ("yes", judged(0.9, 0.9)))
     first, last = made.group.rollouts
     whole = made.group.model_copy(update={"rollouts": (first, last.model_copy(update={"completion": sampled}))})
     groups = [made.model_copy(update={"group": whole})]
-    table = parquet.read_table(BytesIO(file(groups, format="parquet"))).to_pylist()
+    table = parquet.read_table(BytesIO(await file(groups, format="parquet"))).to_pylist()
     told = [
         [(row["index"], row["token_ids"], row["logprobs"], row["extra"]) for row in read]
-        for read in (rows(groups), table)
+        for read in (await rows(groups), table)
     ]
     assert told == [[(0, [], [], "{}"), (1, [5, 7], [-0.5, 0.0], '{"lora":3}')]] * 2
 
 
-def summary(groups: Sequence[StoredGroup], **wanted: object) -> tuple[int, dict[str, int]]:
+async def summary(groups: Sequence[StoredGroup], **wanted: object) -> tuple[int, dict[str, int]]:
     request = ExportRequest.model_validate(wanted)
-    found = asyncio.run(summarise_export(Kept(groups), request, NEWEST, {"offline"}))
+    found = await summarise_export(Kept(groups), request, NEWEST, {"offline"})
     return found.rows, {str(reason): count for reason, count in found.left_out.items()}
 
 
@@ -168,47 +163,47 @@ LEFT_OUT = read_table(__file__, "left_out.yaml", list[tuple[list[str], dict[str,
 
 
 @pytest.mark.parametrize(("groups", "wanted", "taken", "left_out"), LEFT_OUT)
-def test_what_is_in_no_row_is_counted_and_no_filter_keeps_the_failures_alone(
+async def test_what_is_in_no_row_is_counted_and_no_filter_keeps_the_failures_alone(
     groups: list[str], wanted: dict[str, object], taken: str, left_out: dict[str, int]
 ) -> None:
     """Of a group the best is not taken when it is worth nothing, and the same completion once."""
     given = [GROUPS[name] for name in groups]
-    names = [row.get("rollout_id", row.get("chosen_id")) for row in rows(given, **wanted)]
-    assert (names, summary(given, **wanted)) == (taken.split(), (len(names), left_out))
+    names = [row.get("rollout_id", row.get("chosen_id")) for row in await rows(given, **wanted)]
+    assert (names, await summary(given, **wanted)) == (taken.split(), (len(names), left_out))
 
 
-def test_what_the_policy_never_saw_is_there_when_it_is_asked_for() -> None:
-    plain, private = rows([MIXED])[0], rows([MIXED], private=True)[0]
+async def test_what_the_policy_never_saw_is_there_when_it_is_asked_for() -> None:
+    plain, private = (await rows([MIXED]))[0], (await rows([MIXED], private=True))[0]
     assert {name: value for name, value in private.items() if name not in plain} == {
         "rationale": "fits",
         "notes": '{"lore":"as the sheet says"}',
         "context": json.dumps(WITHHELD.model_dump(mode="json"), sort_keys=True, separators=(",", ":")),
     }
-    assert "bridge" not in file([MIXED]).decode()
+    assert "bridge" not in (await file([MIXED])).decode()
 
 
-def test_no_score_is_null_and_in_no_other_shape() -> None:
-    (lost,) = [row for row in rows([MIXED]) if row["rollout_id"] == "g1-3"]
+async def test_no_score_is_null_and_in_no_other_shape() -> None:
+    (lost,) = [row for row in await rows([MIXED]) if row["rollout_id"] == "g1-3"]
     assert (lost["outcome"], lost["reason"], lost["reward"], lost["value"]) == ("unscored", "judge_failed", None, None)
-    others = [rows([MIXED], shape=shape, threshold=0.0) for shape in ("sft", "kto", "dpo")]
+    others = [await rows([MIXED], shape=shape, threshold=0.0) for shape in ("sft", "kto", "dpo")]
     assert "lost" not in json.dumps(others)
 
 
 @pytest.mark.parametrize(("threshold", "expected"), [(None, [True, True, False]), (0.75, [True, False, False])])
-def test_kto_has_a_verdict_on_everything_scored(threshold: float | None, expected: list[bool]) -> None:
-    assert [row["label"] for row in rows([MIXED], shape="kto", threshold=threshold)] == expected
+async def test_kto_has_a_verdict_on_everything_scored(threshold: float | None, expected: list[bool]) -> None:
+    assert [row["label"] for row in await rows([MIXED], shape="kto", threshold=threshold)] == expected
 
 
-def pairs(*scores: Score, **wanted: object) -> list[tuple[JsonValue, JsonValue]]:
+async def pairs(*scores: Score, **wanted: object) -> list[tuple[JsonValue, JsonValue]]:
     group = stored(1, *((f"reply {place}", score) for place, score in enumerate(scores)))
-    return [(row["chosen_id"], row["rejected_id"]) for row in rows([group], shape="dpo", **wanted)]
+    return [(row["chosen_id"], row["rejected_id"]) for row in await rows([group], shape="dpo", **wanted)]
 
 
-def test_pairs_come_by_their_margin() -> None:
+async def test_pairs_come_by_their_margin() -> None:
     """Which is met where only rounding stands between."""
     scores = judged(0.9, 0.8), judged(0.6, 0.7), judged(0.3, 0.4)
-    found = [pairs(*scores), pairs(*scores, pairs=9), pairs(*scores, pairs=9, margin=0.5)]
-    assert [*found, pairs(judged(1.0, 1.0), judged(0.9, 0.9), margin=0.1)] == [
+    found = [await pairs(*scores), await pairs(*scores, pairs=9), await pairs(*scores, pairs=9, margin=0.5)]
+    assert [*found, await pairs(judged(1.0, 1.0), judged(0.9, 0.9), margin=0.1)] == [
         [("g1-0", "g1-2")],
         [("g1-0", "g1-2"), ("g1-0", "g1-1"), ("g1-1", "g1-2")],
         [("g1-0", "g1-2")],
@@ -227,9 +222,9 @@ def test_pairs_come_by_their_margin() -> None:
         (judged(0.9, 0.8), UNSCORED),
     ],
 )
-def test_no_pair_where_it_is_not_known_which_is_better(scores: tuple[Score, ...]) -> None:
+async def test_no_pair_where_it_is_not_known_which_is_better(scores: tuple[Score, ...]) -> None:
     same = stored(1, ("same", judged(0.9, 0.9)), ("same", judged(0.1, 0.1)))
-    assert (pairs(*scores), rows([same], shape="dpo")) == ([], [])
+    assert (await pairs(*scores), await rows([same], shape="dpo")) == ([], [])
 
 
 CALLED = stored(
@@ -246,8 +241,8 @@ CALLED = stored(
 )
 
 
-def test_calls_and_what_they_gave_are_messages() -> None:
-    (row,) = rows([CALLED], shape="sft")
+async def test_calls_and_what_they_gave_are_messages() -> None:
+    (row,) = await rows([CALLED], shape="sft")
     function = {"name": "count", "arguments": '{"of":"\\u00e9"}'}
     assert (row["completion"], json.loads(str(row["tools"]))) == (
         [
@@ -265,12 +260,12 @@ def test_calls_and_what_they_gave_are_messages() -> None:
 
 
 @pytest.mark.parametrize("shape", ["rollouts", "sft", "dpo", "kto"])
-def test_parquet_says_the_same(shape: str) -> None:
+async def test_parquet_says_the_same(shape: str) -> None:
     odd = "a\x00b\u2028c\ud83d \U0001f9d9 " + "long " * 500_000
     groups = [MIXED, CALLED.model_copy(update={"sequence": 2}), stored(3, (odd, judged(0.9, 0.9)), ("", judged(0, 0)))]
     groups += [stored(4 + number, ("x", UNSCORED)) for number in range(200)]
-    table = parquet.read_table(BytesIO(file(groups, shape=shape, format="parquet")))
-    lines = rows(groups, shape=shape)
+    table = parquet.read_table(BytesIO(await file(groups, shape=shape, format="parquet")))
+    lines = await rows(groups, shape=shape)
     assert [_without_nulls(row) for row in table.to_pylist()] == [_without_nulls(row) for row in lines]
 
 
@@ -281,9 +276,9 @@ def _without_nulls(value: JsonValue) -> JsonValue:
     return [_without_nulls(one) for one in value] if isinstance(value, list) else value
 
 
-def test_nothing_to_export_is_a_file_all_the_same() -> None:
-    table = parquet.read_table(BytesIO(file([], shape="kto", format="parquet")))
-    assert (table.num_rows, table.schema.field("label").type, file([])) == (0, pa.bool_(), b"")
+async def test_nothing_to_export_is_a_file_all_the_same() -> None:
+    table = parquet.read_table(BytesIO(await file([], shape="kto", format="parquet")))
+    assert (table.num_rows, table.schema.field("label").type, await file([])) == (0, pa.bool_(), b"")
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -13,7 +13,7 @@ from app.features.exports.store import ExportStore
 from app.main.store import Store
 from app.store import search
 from app.store.group_rows import GroupToStore
-from tests.support.store_cases import START, group, record, using
+from tests.support.store_cases import START, group, record
 from tests.support.tables import read_table
 
 LATER = START + timedelta(hours=1)
@@ -45,21 +45,16 @@ OF_THE_LISTING = read_table(__file__, "store.yaml", list[tuple[dict[str, object]
 
 
 @pytest.mark.usefixtures("_as_among")
-def test_every_field_narrows_it_and_so_do_the_filters_of_the_listing(store_url: str) -> None:
-    async def scenario(store: Store) -> list[tuple[dict[str, object], str]]:
-        async def find(asked: list[tuple[dict[str, object], str]]) -> list[tuple[dict[str, object], str]]:
-            return [
-                (where, " ".join(await ids(store, ExportRequest.model_validate(where).where))) for where, _ in asked
-            ]
+async def test_every_field_narrows_it_and_so_do_the_filters_of_the_listing(store: Store) -> None:
+    async def find(asked: list[tuple[dict[str, object], str]]) -> list[tuple[dict[str, object], str]]:
+        return [(where, " ".join(await ids(store, ExportRequest.model_validate(where).where))) for where, _ in asked]
 
-        await stored(store)
-        found = await find(PLAIN)
-        policy = Policy(model="m \x00 é", step=4)
-        flagged = group("flagged", [Score.exact(True)] * 2, run="other", policy=policy, flags=("late",))
-        await store.groups.add([flagged, group("lost", [Score.unscored("budget")], run="other")])
-        return found + await find(OF_THE_LISTING)
-
-    assert using(store_url, scenario) == PLAIN + OF_THE_LISTING
+    await stored(store)
+    found = await find(PLAIN)
+    policy = Policy(model="m \x00 é", step=4)
+    flagged = group("flagged", [Score.exact(True)] * 2, run="other", policy=policy, flags=("late",))
+    await store.groups.add([flagged, group("lost", [Score.unscored("budget")], run="other")])
+    assert found + await find(OF_THE_LISTING) == PLAIN + OF_THE_LISTING
 
 
 async def stored(store: Store) -> None:

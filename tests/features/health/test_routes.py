@@ -107,7 +107,28 @@ async def test_the_audit_says_what_it_can_see_and_the_command_prints_alarms(
     told = (await client.get("/runs/a/health")).text
     respx.get("http://127.0.0.1:8000/runs/a/health").respond(200, text=told)
     ran = await asyncio.to_thread(CliRunner().invoke, cli, ["runs", "health", "a"])  # it has a loop of its own
-    assert (ran.exit_code, "length since about group 900" in ran.output, "ALARM" in ran.output) == (1, True, True)
+    shown = [words in ran.output for words in ("since about group 900 (noticed", "Length in characters", "ALARM")]
+    assert (ran.exit_code, shown) == (1, [True] * 3)
+
+
+@respx.mock
+async def test_why_rewards_are_low_is_the_same_over_http_on_the_page_and_in_the_terminal(
+    client: httpx.AsyncClient, store: Store
+) -> None:
+    task = (await client.post("/envs/arena/next-batch", json={"run": "a"})).json()["tasks"][0]["task_id"]
+    empty: JsonValue = {"task_id": task, "completions": [{"text": ""}] * 8}
+    await client.post("/envs/arena/score", json={"groups": [empty], "run": "a"})
+    begun = alarm().model_copy(update={"series": "beginning", "evidence": "All rewards of the first 64 groups are 0."})
+    await store.part(RunHealthStore).add_alarm("a", begun, None)
+    told = (await client.get("/runs/a/health")).text
+    page = (await client.get("/view/runs/a", headers={"accept": "text/html"})).text
+    respx.get("http://127.0.0.1:8000/runs/a/health").respond(200, text=told)
+    ran = await asyncio.to_thread(CliRunner().invoke, cli, ["runs", "health", "a"])
+    why = "8 of 8 replies got 0 from the gate `empty`."
+    assert [one.sentence for one in RunHealth.model_validate_json(told).findings] == [why]
+    assert [words for words in (why, "All rewards of the first 64 groups are 0. (") if words not in ran.output] == []
+    wanted = (why.replace("`", ""), "/view/groups?run=a&amp;flag=empty", "All rewards of the first 64 groups are 0.")
+    assert [words for words in wanted if words not in page] == []
 
 
 async def test_versions_of_judges_are_kept_once_and_listed(client: httpx.AsyncClient, store: Store) -> None:

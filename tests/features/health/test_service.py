@@ -1,7 +1,7 @@
 """The health of a run over a real store: a judge that grows milder is noticed at a bounded cost."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -16,7 +16,6 @@ from app.domain.runs import Alarm, HealthOptions
 from app.features.health.service import CLAIM_SECONDS, IDLE_SECONDS, RETRY_SECONDS, HealthReader, RunHealthService
 from app.features.health.store import RunHealthStore, run_health
 from app.judges.panel import ConfiguredPanels
-from app.main.gateway import build_gateway
 from app.main.store import Store
 from app.ports.environment import NoPrograms, NoWorkers
 from app.service.gateway import Gateway
@@ -25,7 +24,7 @@ from app.service.runs import RunSettings
 from app.store.tables import claims
 from app.telemetry.metrics import NullObserver
 from tests.support.databases import MIGRATIONS
-from tests.support.playground import WAIT, PaidJudge, World, environments
+from tests.support.playground import WAIT, PaidJudge, World, services
 from tests.support.store_cases import alarm
 
 
@@ -84,15 +83,7 @@ async def bench(sqlite_url: str) -> AsyncIterator[Bench]:
     judge = ChangingJudge("strict", "one")
     judges = {"strict": judge, "other": ChangingJudge("other", "two"), "twin": ChangingJudge("twin", "one")}
     panels = ConfiguredPanels(judges, {}, fallback=("strict",))
-    gateway = build_gateway(
-        classes=environments(world),
-        store=store,
-        panels=panels,
-        workers=NoWorkers(),
-        retriever=world,
-        observer=NullObserver(),
-        clock=world.now,
-    )
+    gateway = services(world, store, panels)
     health = store.part(RunHealthStore)
     reader = HealthReader(
         health,
@@ -121,13 +112,14 @@ async def bench(sqlite_url: str) -> AsyncIterator[Bench]:
     await store.close()
 
 
-async def train(bench: Bench, count: int, run: str = "a", look: bool = True) -> None:
+async def train(
+    bench: Bench, count: int, run: str = "a", look: bool = True, texts: Sequence[str] = ("0.10", "0.30", "0.50", "0.70")
+) -> None:
     """So many groups of one run, each looked at as the service does."""
     done = 0
     while done < count:
         handed = await bench.gateway.dispatcher.next_batch("arena", NextBatch(batch_size=4, run=run))
         done += len(handed.tasks)
-        texts = [f"0.{digit}0" for digit in (1, 3, 5, 7)]
         groups = [
             GroupToScore.model_validate(
                 {"task_id": task.task_id, "lease_id": task.lease_id, "completions": [{"text": text} for text in texts]}
@@ -154,7 +146,7 @@ async def test_a_milder_judge_is_noticed_at_a_bounded_cost_and_the_run_is_held_u
     assert spent.tokens <= 0.03 * spent.run_tokens
     assert cost.input_tokens + cost.output_tokens == spent.run_tokens + spent.tokens
     bench.judge.leniency = 0.1
-    with pytest.raises(RunHeld, match="leniency"):
+    with pytest.raises(RunHeld, match="judges score the same replies higher"):
         await train(bench, 100)
     after = await bench.watch.get_health("a")
     released = await bench.watch.release("a")
@@ -263,3 +255,19 @@ async def test_an_alarm_that_nobody_takes_is_sent_again_and_then_given_up(
         sent.append((early, len(bench.told.alarms)))
     assert sent == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 6)]
     assert "given up" in caplog.text
+
+
+async def test_a_run_that_earns_nothing_from_its_beginning_on_raises_one_alarm_that_says_why(bench: Bench) -> None:
+    await bench.gateway.runs.put("a", RunSettings(health=HealthOptions(on_alarm="hold", share=0.0)))
+    with pytest.raises(RunHeld, match=r"All rewards of the first \d\d groups are 0\. .* got 0 from the gate `empty`\."):
+        await train(bench, 100, texts=("", "", "", ""))
+    held = await bench.watch.get_health("a")
+    await bench.watch.release("a")
+    await train(bench, 80)
+    after = await bench.watch.get_health("a")
+    found = [[(alarm.series, alarm.noticed_group) for alarm in each.alarms] for each in (held, after)]
+    assert (found, [each.flag for each in held.findings], after.findings) == (
+        [[("beginning", 64)]] * 2,
+        ["empty"],
+        (),
+    )

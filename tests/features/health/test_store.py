@@ -1,7 +1,7 @@
 """What run health keeps: one look at a run at a time, nothing lost with a process, and bounded reading of long runs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from sqlalchemy import Connection, insert, select, update
@@ -31,50 +31,39 @@ async def fill_run(store: Store, count: int = 2, run: str = "run") -> None:
     await store.groups.add([group(f"{run} {number}", run=run) for number in range(count)])
 
 
-def on_replicas(
-    url: str,
-    scenario: Callable[[RunHealthStore, RunHealthStore, Store], Awaitable[object]],
-    clock: MovableClock | None = None,
-) -> object:
-    async def act() -> object:
-        same = clock or MovableClock()
-        async with opened(url, same) as one, opened(url, same) as other:
-            return await scenario(one.part(RunHealthStore), other.part(RunHealthStore), one)
-
-    return asyncio.run(act())
+@pytest.fixture
+async def replicas(store: Store, store_url: str, clock: MovableClock) -> AsyncIterator[tuple[RunHealthStore, ...]]:
+    """Of `store`, and of another one of the same database."""
+    async with opened(store_url, clock) as other:
+        yield store.part(RunHealthStore), other.part(RunHealthStore)
 
 
 @pytest.mark.dialects
-def test_of_two_replicas_one_looks_after_a_run(store_url: str) -> None:
-    async def race(one: RunHealthStore, other: RunHealthStore, store: Store) -> object:
-        for name in ("a", "b", "c"):
-            await fill_run(store, run=name)
-        claims = [*await asyncio.gather(*(health.claim(60, 60) for _ in range(6) for health in (one, other)))]
-        claims += [await other.claim(60, 60) for _ in range(3)]
-        left = [await health.claim(60, 60) for health in (one, other)]
-        return sorted(claim.name for claim in claims if claim is not None), left
-
-    assert on_replicas(store_url, race) == (["a", "b", "c"], [None, None])
+async def test_of_two_replicas_one_looks_after_a_run(store: Store, replicas: tuple[RunHealthStore, ...]) -> None:
+    for name in ("a", "b", "c"):
+        await fill_run(store, run=name)
+    claims = [*await asyncio.gather(*(health.claim(60, 60) for _ in range(6) for health in replicas))]
+    claims += [await replicas[1].claim(60, 60) for _ in range(3)]
+    left = [await health.claim(60, 60) for health in replicas]
+    assert (sorted(claim.name for claim in claims if claim is not None), left) == (["a", "b", "c"], [None, None])
 
 
 @pytest.mark.dialects
-def test_a_look_whose_process_died_is_made_again_and_cannot_end_late(store_url: str) -> None:
-    clock = MovableClock()
-
-    async def scenario(one: RunHealthStore, other: RunHealthStore, store: Store) -> object:
-        await fill_run(store)
-        dead, meanwhile = await one.claim(60, 600), await other.claim(60, 600)
-        clock.forward(61)
-        taken = await other.claim(60, 600)
-        assert dead is not None
-        assert taken is not None
-        renewed = [await store.claims.renew(claim, 60) for claim in (dead, taken)]
-        await one.finish(dead, HealthState(groups=99))
-        await other.finish(taken, HealthState(groups=2))
-        clock.forward(61)
-        return meanwhile, taken.name, renewed, await one.claim(60, 600), await one.get_state("run")
-
-    found = on_replicas(store_url, scenario, clock)
+async def test_a_look_whose_process_died_is_made_again_and_cannot_end_late(
+    store: Store, replicas: tuple[RunHealthStore, ...], clock: MovableClock
+) -> None:
+    one, other = replicas
+    await fill_run(store)
+    dead, meanwhile = await one.claim(60, 600), await other.claim(60, 600)
+    clock.forward(61)
+    taken = await other.claim(60, 600)
+    assert dead is not None
+    assert taken is not None
+    renewed = [await store.claims.renew(claim, 60) for claim in (dead, taken)]
+    await one.finish(dead, HealthState(groups=99))
+    await other.finish(taken, HealthState(groups=2))
+    clock.forward(61)
+    found = meanwhile, taken.name, renewed, await one.claim(60, 600), await one.get_state("run")
     assert found == (None, "run", [False, True], None, HealthState(groups=2))
 
 
@@ -103,27 +92,24 @@ async def test_a_run_is_due_with_a_bucket_of_new_groups_or_after_a_while(store: 
 
 
 @pytest.mark.dialects
-def test_a_notice_is_sent_by_one_replica_and_again_after_a_crash(store_url: str) -> None:
-    clock = MovableClock()
-
-    async def scenario(one: RunHealthStore, other: RunHealthStore, store: Store) -> object:
-        await fill_run(store)
-        raised = [await one.add_alarm("run", alarm(), hold) for _ in range(2)]
-        racing = await asyncio.gather(*(health.claim_notices(5, 60) for health in (one, other)))
-        sent = [attempts for found in racing for _, _, attempts in found]
-        clock.forward(61)  # whoever took it has died
-        sent += [attempts for _, _, attempts in await other.claim_notices(5, 60)]
-        await other.settle_notice("alarm_1", 10)
-        clock.forward(11)
-        sent += [attempts for _, _, attempts in await one.claim_notices(5, 60)]
-        await one.settle_notice("alarm_1", None)
-        clock.forward(1000)
-        left, held, counted = await one.claim_notices(5, 60), await store.runs.get("run"), await one.count_alarms()
-        released = await other.release("run")
-        return raised, sent, left, held and held.held, counted, released.held, await one.count_alarms()
-
-    hold = Hold(alarm_id="alarm_1", reason="length", since=START)
-    found = on_replicas(store_url, scenario, clock)
+async def test_a_notice_is_sent_by_one_replica_and_again_after_a_crash(
+    store: Store, replicas: tuple[RunHealthStore, ...], clock: MovableClock
+) -> None:
+    (one, other), hold = replicas, Hold(alarm_id="alarm_1", reason="length", since=START)
+    await fill_run(store)
+    raised = [await one.add_alarm("run", alarm(), hold) for _ in range(2)]
+    racing = await asyncio.gather(*(health.claim_notices(5, 60) for health in (one, other)))
+    sent = [attempts for found in racing for _, _, attempts in found]
+    clock.forward(61)  # whoever took it has died
+    sent += [attempts for _, _, attempts in await other.claim_notices(5, 60)]
+    await other.settle_notice("alarm_1", 10)
+    clock.forward(11)
+    sent += [attempts for _, _, attempts in await one.claim_notices(5, 60)]
+    await one.settle_notice("alarm_1", None)
+    clock.forward(1000)
+    left, held, counted = await one.claim_notices(5, 60), await store.runs.get("run"), await one.count_alarms()
+    released = await other.release("run")
+    found = raised, sent, left, held and held.held, counted, released.held, await one.count_alarms()
     assert found == ([True, False], [0, 1, 2], [], hold, {"length": 1}, None, {})
 
 

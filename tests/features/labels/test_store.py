@@ -15,8 +15,8 @@ from app.domain.scores import Criterion, Score
 from app.features.labels import store as label_rows
 from app.features.labels.store import LabelQueue, LabelStore
 from app.main.store import Store
-from app.store.database import open_writer
-from tests.support.store_cases import START, MovableClock, group, opened, record, using
+from tests.support.databases import connected
+from tests.support.store_cases import START, MovableClock, group, opened, record
 
 ENVIRONMENTS = ("gsm8k",)
 
@@ -143,27 +143,22 @@ async def test_a_held_item_is_renewed_only_while_its_time_runs(store: Store, clo
 
 
 @pytest.mark.parametrize("probes", [0, 10, label_rows.PROBES])
-def test_each_group_of_the_filter_is_drawn_as_often(
-    store_url: str, monkeypatch: pytest.MonkeyPatch, probes: int
+async def test_each_group_of_the_filter_is_drawn_as_often(
+    store: Store, monkeypatch: pytest.MonkeyPatch, probes: int
 ) -> None:
     monkeypatch.setattr(label_rows, "PROBES", probes)
-
-    async def scenario(store: Store) -> list[object]:
-        queue = store.part(LabelQueue)
-        await store.tasks.put([record(0)])
-        stored = [group(f"g{n}", run=("a", "b", None)[n % 3]) for n in range(36)]
-        await store.groups.add([*stored, group("unscored", [Score.unscored("budget")], run="a"), group("g36", run="a")])
-        await queue.claim(lease("l", "bob", "g3").model_copy(update={"run": "a"}), 3600)
-        told: list[object] = []
-        for run in ("a", None):
-            drawn = [await queue.draw_uniform(ENVIRONMENTS, run, Labeller("ada")) for _ in range(600)]
-            found = Counter(int(one.group_id[1:]) for one in drawn if one is not None)
-            told += [await queue.count_left(ENVIRONMENTS, run, Labeller("ada")), {*found}]
-            assert max(found.values()) < (120 if run else 60)  # 50 and 17 on average
-        return told
-
-    seen = using(store_url, scenario)
-    assert seen == [(13, 12), {*range(0, 37, 3)} - {3}, (37, 36), {*range(37)} - {3}]
+    queue = store.part(LabelQueue)
+    await store.tasks.put([record(0)])
+    stored = [group(f"g{n}", run=("a", "b", None)[n % 3]) for n in range(36)]
+    await store.groups.add([*stored, group("unscored", [Score.unscored("budget")], run="a"), group("g36", run="a")])
+    await queue.claim(lease("l", "bob", "g3").model_copy(update={"run": "a"}), 3600)
+    told: list[object] = []
+    for run in ("a", None):
+        drawn = [await queue.draw_uniform(ENVIRONMENTS, run, Labeller("ada")) for _ in range(600)]
+        found = Counter(int(one.group_id[1:]) for one in drawn if one is not None)
+        told += [await queue.count_left(ENVIRONMENTS, run, Labeller("ada")), {*found}]
+        assert max(found.values()) < (120 if run else 60)  # 50 and 17 on average
+    assert told == [(13, 12), {*range(0, 37, 3)} - {3}, (37, 36), {*range(37)} - {3}]
 
 
 async def test_a_label_that_is_sent_again_is_the_same_label(store: Store) -> None:
@@ -251,13 +246,11 @@ async def test_what_was_drawn_before_draws_were_plain_is_read(store: Store, stor
         draw |= {"other_probability": 0.5, "population": 4}
         (body,) = [one for _, one in await labels.list_labels(None, None, number, 1)]
         former = json.dumps(body.model_dump(mode="json") | {"draw": draw})
-        engine = open_writer(store_url)
-        with engine.begin() as connection:
+        with connected(store_url) as connection:
             leased = update(label_rows.label_leases).where(label_rows.label_leases.c.lease_id == name)
             connection.execute(leased.values(arm=arm, draw=json.dumps(draw)))
             table = label_rows.labels
             connection.execute(update(table).where(table.c.label_id == body.label_id).values(body=former))
-        engine.dispose()
     draws = [one.draw for _, one in await labels.list_labels(None, None, 0, 9)]
     held = await queue.find_lease("l1")
     assert [draws, held and held.draw, await queue.count_drawn(ENVIRONMENTS, None)] == [
@@ -315,18 +308,9 @@ async def test_one_choice_of_a_chat_is_live_whatever_was_chosen_before(store: St
 
 
 @pytest.mark.dialects
-def test_replicas_that_choose_at_once_leave_one_choice(store_url: str) -> None:
-    async def scenario(store: Store) -> list[str]:
-        async with opened(store_url) as replica:
-            stores = [store, replica] * 3
-            choices = [choose(str(number), f"reply {number}") for number in range(6)]
-            await asyncio.gather(
-                *map(lambda one, made: one.part(LabelStore).replace_choice("ann", "turn", made), stores, choices)
-            )
-            return [
-                one.chosen
-                for _, label in await store.part(LabelStore).list_labels(None, None, 0, 99)
-                if (one := label.choice)
-            ]
-
-    assert len(using(store_url, scenario)) == 1
+async def test_replicas_that_choose_at_once_leave_one_choice(store: Store, store_url: str) -> None:
+    async with opened(store_url) as replica:
+        choices = [choose(str(number), f"reply {number}") for number in range(6)]
+        stores = [one.part(LabelStore) for one in (store, replica)] * 3
+        await asyncio.gather(*map(lambda one, made: one.replace_choice("ann", "turn", made), stores, choices))
+    assert len(await store.part(LabelStore).list_labels(None, None, 0, 99)) == 1

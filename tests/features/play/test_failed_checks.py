@@ -34,8 +34,7 @@ class BrokenArena(NpcArena):
 
 
 @pytest.fixture
-def client(tmp_path: Path, migrated_file: Path) -> Iterator[TestClient]:
-    shutil.copy(migrated_file, tmp_path / "store.db")
+def client(tmp_path: Path) -> Iterator[TestClient]:
     shutil.copy(find_packaged_folder("character_sheets") / "hob_tarrant.yaml", tmp_path)
     with serving(speaks()) as policy:
         settings = Settings(

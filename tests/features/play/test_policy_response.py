@@ -46,53 +46,43 @@ async def open_late(stream: CountedStream, began: asyncio.Event) -> CountedStrea
     return stream
 
 
-def test_a_reply_that_never_began_is_closed() -> None:
+async def test_a_reply_that_never_began_is_closed() -> None:
     async def write_events() -> AsyncIterator[bytes]:
         yield b"never sent"
 
-    async def scenario() -> None:
-        stream, began = CountedStream(), asyncio.Event()
-        scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
-        coming = ComingReply(open_late(stream, began))
-        await began.wait()
-        with pytest.raises(Exception, match=r"^$|gone"):
-            await PolicyResponse(write_events(), coming, {})(scope, build_client().receive, fail)
-        assert stream.closed == 1
-
-    asyncio.run(scenario())
+    stream, began = CountedStream(), asyncio.Event()
+    scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+    coming = ComingReply(open_late(stream, began))
+    await began.wait()
+    with pytest.raises(Exception, match=r"^$|gone"):
+        await PolicyResponse(write_events(), coming, {})(scope, build_client().receive, fail)
+    assert stream.closed == 1
 
 
-def test_a_stream_that_opens_although_nobody_waits_any_more_is_closed() -> None:
-    async def scenario() -> None:
-        left, cancelled, began = CountedStream(), CountedStream(), asyncio.Event()
-        with pytest.raises(HTTPException):
-            await ComingReply(open_late(left, asyncio.Event())).wait(build_client({"type": "http.disconnect"}), 60)
-        asking = asyncio.ensure_future(ComingReply(open_late(cancelled, began)).wait(build_client(), 60))
-        await began.wait()
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        assert (left.closed, cancelled.closed) == (1, 1)
-
-    asyncio.run(scenario())
+async def test_a_stream_that_opens_although_nobody_waits_any_more_is_closed() -> None:
+    left, cancelled, began = CountedStream(), CountedStream(), asyncio.Event()
+    with pytest.raises(HTTPException):
+        await ComingReply(open_late(left, asyncio.Event())).wait(build_client({"type": "http.disconnect"}), 60)
+    asking = asyncio.ensure_future(ComingReply(open_late(cancelled, began)).wait(build_client(), 60))
+    await began.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert (left.closed, cancelled.closed) == (1, 1)
 
 
 @pytest.mark.parametrize("comments", [0, 1, 3])
-def test_comments_come_until_the_reply_begins(comments: int) -> None:
+async def test_comments_come_until_the_reply_begins(comments: int) -> None:
     async def write_after(begun: asyncio.Event) -> AsyncIterator[bytes]:
         await begun.wait()
         for text in ("Aye", "."):
             yield f"data: {text}\n\n".encode()
 
-    async def scenario() -> list[str]:
-        events: list[str] = []
-        begun = asyncio.Event()
-        if not comments:
-            begun.set()
-        async for event in fill_silence(write_after(begun), 0.05):
-            events.append(event.decode())
-            if len(events) == comments:
-                begun.set()
-        return events
-
-    assert [one.partition(" ")[0] for one in asyncio.run(scenario())] == [*[":"] * comments, "data:", "data:"]
+    events, reply_begins = list[str](), asyncio.Event()
+    if not comments:
+        reply_begins.set()
+    async for event in fill_silence(write_after(reply_begins), 0.05):
+        events.append(event.decode())
+        if len(events) == comments:
+            reply_begins.set()
+    assert [one.partition(" ")[0] for one in events] == [*[":"] * comments, "data:", "data:"]

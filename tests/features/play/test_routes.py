@@ -4,7 +4,6 @@ import asyncio
 import json
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from app.inference.policies import ChatPolicyServer
 from app.settings import PolicySettings, Settings
 from app.toolkit.templates import find_packaged_folder
 from tests.support.chat_server import ChatServer, Received, Reply, serving
+from tests.support.event_loop import closed_after
 from tests.support.outline import page
 from tests.support.playground import serve_here
 from tests.support.talking import NOTICED, build_tavern_body, speaks, write_stream
@@ -39,10 +39,9 @@ def policy() -> Iterator[ChatServer]:
 
 
 @pytest.fixture(scope="module")
-def client(policy: ChatServer, tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[TestClient]:
+def client(policy: ChatServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     folder = tmp_path_factory.mktemp("play")
     database, sheets = folder / "store.db", folder / "sheets"
-    database.write_bytes(migrated_file.read_bytes())
     sheets.mkdir()
     for name in SHEETS:
         shutil.copy(find_packaged_folder("character_sheets") / f"{name}.yaml", sheets)
@@ -238,15 +237,12 @@ def test_a_policys_failure_amid_a_reply_ends_the_stream() -> None:
 
 async def stream_texts(script: Any, texts: list[str] | None = None) -> None:
     with serving(script) as server:
-        policy = build_policy(server.url)
-        try:
+        async with closed_after(build_policy(server.url)) as policy:
             stream = await policy.stream({"messages": [{"role": "user", "content": "Hob?"}]})
             async for event in stream:
                 if texts is not None:
                     texts.append(event["choices"][0]["delta"].get("content") or "")  # type: ignore[index,call-overload,union-attr,arg-type]
             await stream.close()
-        finally:
-            await policy.close()
 
 
 def build_policy(url: str) -> ChatPolicyServer:
@@ -263,7 +259,7 @@ def build_policy(url: str) -> ChatPolicyServer:
     )
 
 
-def test_a_client_that_leaves_breaks_the_policys_work_off() -> None:
+async def test_a_client_that_leaves_breaks_the_policys_work_off() -> None:
     left = asyncio.Event()
 
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -274,18 +270,15 @@ def test_a_client_that_leaves_breaks_the_policys_work_off() -> None:
         writer.close()
         left.set()
 
-    async def scenario() -> None:
-        server = await asyncio.start_server(speak, "127.0.0.1", 0)
-        policy = build_policy(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
-        for _ in range(2):  # the second finds a free place
-            stream = await policy.stream({"messages": []})
-            await stream.close()
-            await asyncio.wait_for(left.wait(), 20)
-            left.clear()
-        await policy.close()
-        server.close()
-
-    asyncio.run(scenario())
+    server = await asyncio.start_server(speak, "127.0.0.1", 0)
+    policy = build_policy(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+    for _ in range(2):  # the second finds a free place
+        stream = await policy.stream({"messages": []})
+        await stream.close()
+        await asyncio.wait_for(left.wait(), 20)
+        left.clear()
+    await policy.close()
+    server.close()
 
 
 def test_a_players_name_that_is_none_is_refused(client: TestClient) -> None:

@@ -2,10 +2,10 @@
 
 import asyncio
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,12 +88,12 @@ def test_a_sheet_without_words_is_no_voice() -> None:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[TestClient]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """Of a service without policies, which needs keys."""
     folder = tmp_path_factory.mktemp("stand-in")
-    (folder / "store.db").write_bytes(migrated_file.read_bytes())
     (folder / "sheets").mkdir()
-    shutil.copy(HOB, folder / "sheets")
+    for sheet in (HOB, HOB.with_name("agathe_moreau.yaml")):
+        shutil.copy(sheet, folder / "sheets")
     settings = Settings(
         database_url=f"sqlite:///{folder}/store.db", character_sheets=folder / "sheets", api_key=SecretStr("admin")
     )
@@ -113,12 +113,13 @@ def test_a_service_without_policies_answers_and_stores_nothing(client: TestClien
     assert (answer["choices"][0]["message"]["content"], json.dumps(text)[1:-1] in streamed) == (text, True)
     assert (told["policy"], told["turn"], told["not_kept"]) == (STAND_IN, None, "turns of the stand-in are not stored")
     assert (helper.status_code, "name a policy" in helper.json()["error"]["message"]) == (422, True)
-    assert client.get("/play/v1/models").json()["data"][0]["id"] == "hob_tarrant@stand-in"
+    models = [one["id"] for one in client.get("/play/v1/models").json()["data"]]
+    assert models[:2] == ["agathe_moreau@stand-in", "hob_tarrant@stand-in"]
     assert client.delete("/play/v1/turns").json() == {"removed": 0}
 
 
 def test_the_page_names_the_stand_in_and_judges_what_is_not_stored(client: TestClient) -> None:
-    begun = client.get("/view/talk")
+    begun = client.get("/view/talk?character=hob_tarrant")
     player = client.post("/admin/keys", json={"name": "player", "scopes": ["talk"]}).json()["secret"]
     seen = page(client.get("/view/talk", headers={"Authorization": f"Bearer {player}"})).words()
     form = {"character": "hob_tarrant", "world": "drowned_coast", "policy": STAND_IN}
@@ -162,7 +163,7 @@ def test_a_server_on_this_machine_is_offered_by_name() -> None:
     [None, b"", b"HTTP/1.1 200 OK\r\n\r\n<html>", b"x" * 1_000_000],
     ids=["silence", "nothing", "a page", "much"],
 )
-def test_what_is_no_list_of_models_is_not_offered(reply: bytes | None) -> None:
+async def test_what_is_no_list_of_models_is_not_offered(reply: bytes | None) -> None:
     """Nor is one that says nothing for long."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -173,14 +174,11 @@ def test_what_is_no_list_of_models_is_not_offered(reply: bytes | None) -> None:
             writer.write(reply)
         writer.close()
 
-    async def scenario() -> Any:
-        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-            return await LocalServers([("Ollama", server.sockets[0].getsockname()[1])], ()).find()
-
-    assert asyncio.run(scenario()) == ()
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        assert await LocalServers([("Ollama", server.sockets[0].getsockname()[1])], ()).find() == ()
 
 
-def test_a_look_is_remembered_for_some_seconds() -> None:
+async def test_a_look_is_remembered_for_some_seconds() -> None:
     now, looks = [0.0], 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -188,16 +186,13 @@ def test_a_look_is_remembered_for_some_seconds() -> None:
         looks += 1
         writer.close()
 
-    async def scenario() -> list[int]:
-        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-            servers = LocalServers([("Ollama", server.sockets[0].getsockname()[1])], (), lambda: now[0])
-            told = []
-            for now[0] in (0.0, 9.0, 10.5, 30.0):
-                await servers.find()
-                told.append(looks)
-            return told
-
-    assert asyncio.run(scenario()) == [1, 1, 2, 3]
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        servers = LocalServers([("Ollama", server.sockets[0].getsockname()[1])], (), lambda: now[0])
+        told = []
+        for now[0] in (0.0, 9.0, 10.5, 30.0):
+            await servers.find()
+            told.append(looks)
+        assert told == [1, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -216,3 +211,22 @@ def test_only_who_runs_the_service_is_told_what_else_runs_on_the_machine(
 ) -> None:
     caller = None if scopes is None else Caller("ada", frozenset(scopes))
     assert may_know_machine(caller, peer) == knows
+
+
+@pytest.mark.parametrize(
+    ("query", "chosen"),
+    [
+        ("", ["Sister Agathe Moreau"]),
+        ("?character=hob_tarrant", ["Hob Tarrant", "reedgate"]),
+        ("?character=hob_tarrant&world=", ["Hob Tarrant"]),
+        ("?world=reedgate-2", ["Hob Tarrant", "reedgate-2"]),
+    ],
+)
+def test_a_character_is_met_in_a_world_whose_events_name_it(client: TestClient, query: str, chosen: list[str]) -> None:
+    """Where there is the world of its sheet, that one is chosen: this key does not see it."""
+    client.post("/worlds/reedgate/events", json={"events": [EVENT]}).raise_for_status()
+    client.put("/worlds/reedgate-2", json={"parent": "reedgate"}).raise_for_status()
+    key = {"name": f"visitor{len(query)}", "scopes": ["talk"], "bounds": {"worlds": ["reedgate*"]}}
+    visitor = client.post("/admin/keys", json=key).json()["secret"]
+    seen = client.get(f"/view/talk{query}", headers={"Authorization": f"Bearer {visitor}"}).text
+    assert re.findall("<option[^>]* selected>([^<]*)<", seen) == chosen

@@ -11,7 +11,6 @@ from app.features.worlds.store import EventStore
 from app.features.worlds.store_worlds import EarlierTextStore, LorebookStore
 from app.main.store import Store
 from tests.features.worlds.test_store import event
-from tests.support.store_cases import using
 
 pytestmark = pytest.mark.dialects
 
@@ -174,18 +173,15 @@ async def test_what_a_lorebook_said_before_is_kept(store: Store) -> None:
     ) == ([(Lorebook(description="two"), "bob", "eve"), (Lorebook(description="one"), "ada", "bob")], None)
 
 
-def test_only_the_latest_texts_are_kept(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_the_latest_texts_are_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_worlds, "KEPT_TEXTS", 3)
-
-    async def scenario(store: Store) -> object:
-        events, books = store.part(EventStore), store.part(LorebookStore)
-        texts = store.part(EarlierTextStore)
-        await events.add_events("town", [event("a"), event("b")])
-        await events.correct("town", event("b", text=NEW))
-        for count in range(7):
-            await events.correct("town", event("a", text=f"{count} carts."))
-            await books.put("town", "a", Lorebook(description=str(count)))
-        said = [text for text, *_ in await tell(store, "town")]
-        return said, len(await texts.list_earlier("town", "lorebook", "a", 9)), len(await tell(store, "town", "b"))
-
-    assert using(store_url, scenario) == (["5 carts.", "4 carts.", "3 carts."], 3, 1)
+    events, books = store.part(EventStore), store.part(LorebookStore)
+    texts = store.part(EarlierTextStore)
+    await events.add_events("town", [event("a"), event("b")])
+    await events.correct("town", event("b", text=NEW))
+    for count in range(7):
+        await events.correct("town", event("a", text=f"{count} carts."))
+        await books.put("town", "a", Lorebook(description=str(count)))
+    said = [text for text, *_ in await tell(store, "town")]
+    found = said, len(await texts.list_earlier("town", "lorebook", "a", 9)), len(await tell(store, "town", "b"))
+    assert found == (["5 carts.", "4 carts.", "3 carts."], 3, 1)

@@ -10,10 +10,9 @@ from app.features.worlds.store import EventStore
 from app.features.worlds.store_search import PostedEvent, PostingKey, add_postings
 from app.features.worlds.store_worlds import compute_sequence, segment_pages, segments
 from app.main.store import Store
-from app.store.database import open_writer
 from tests.features.worlds.test_store import about, event, ids, searched
 from tests.features.worlds.test_store_search import at, question, some_event
-from tests.support.databases import Postgres
+from tests.support.databases import Postgres, connected
 from tests.support.store_cases import using
 from tests.support.tiers import examples
 
@@ -36,12 +35,10 @@ KEY = PostingKey(9 << 24, 5 << 44)
 
 
 def test_a_world_has_few_segments_whatever_the_batches_are(store_url: str) -> None:
-    engine = open_writer(store_url)
-    with engine.begin() as connection:
+    with connected(store_url) as connection:
         for number in range(700):
             add_postings(connection, [PostedEvent(compute_sequence(1, number), number, [KEY])])
         sizes = list(connection.execute(select(segments.c.events).order_by(segments.c.number)).scalars())
-    engine.dispose()
     assert sizes == [512, 128, 32, 16, 8, 4]
 
 
@@ -69,26 +66,21 @@ async def _tell_random_world(store: Store) -> list[object]:
 
 
 @pytest.mark.usefixtures("layout")
-def test_both_databases_find_the_same(tmp_path: Path, migrated_file: Path, postgres: Postgres) -> None:
-    (tmp_path / "store.db").write_bytes(migrated_file.read_bytes())
+def test_both_databases_find_the_same(tmp_path: Path, postgres: Postgres) -> None:
     urls = f"sqlite:///{tmp_path / 'store.db'}", postgres.migrated()
     ours, theirs = (using(url, _tell_random_world) for url in urls)
     assert ours == theirs
 
 
 def _remove_index(url: str) -> None:
-    engine = open_writer(url)
-    with engine.begin() as connection:
+    with connected(url) as connection:
         for table in (segments, segment_pages):
             connection.execute(delete(table))
-    engine.dispose()
 
 
 def _list_segments(url: str) -> list[tuple[int, int]]:
-    engine = open_writer(url)
-    with engine.connect() as connection:
+    with connected(url) as connection:
         rows = connection.execute(select(segments.c.world, segments.c.events).order_by(segments.c.world)).all()
-    engine.dispose()
     return [(world, size) for world, size in rows]
 
 

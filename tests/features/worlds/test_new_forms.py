@@ -1,7 +1,6 @@
 """Forms for new worlds, events and lorebooks: what they make of what is written, and what becomes of it."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,9 +58,8 @@ def test_what_a_form_makes(told: Form) -> None:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[TestClient]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     database = tmp_path_factory.mktemp("forms") / "store.db"
-    database.write_bytes(migrated_file.read_bytes())
     settings = Settings(database_url=f"sqlite:///{database}", api_key=SecretStr("admin"))
     with serve_here(settings, NpcArena) as client:
         client.headers["Authorization"] = "Bearer admin"

@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 from starlette.testclient import TestClient
 
 from app.envs.npc_arena.environment import NpcArena
@@ -20,15 +19,14 @@ from tests.support.tables import read_table
 
 TABLE = read_table(__file__, "pages.yaml", tuple[tuple[str, int, str], ...])
 
-SHOWN = yaml.load(Path(__file__).with_name("shown_world.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+SHOWN = read_table(__file__, "shown_world.yaml", dict[str, Any])
 EVENTS: list[dict[str, Any]] = SHOWN["events"]
 WHY = "/view/worlds/coast/why?character=hob_tarrant&as_of=1312-04-03T12:00&q=Is+the+ferry+running%3F"
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[TestClient]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     database = tmp_path_factory.mktemp("pages") / "store.db"
-    database.write_bytes(migrated_file.read_bytes())
     with serve_here(Settings(database_url=f"sqlite:///{database}"), NpcArena) as client:
         client.post("/worlds/coast/events", json={"events": EVENTS}).raise_for_status()
         client.put("/worlds/coast/lorebooks/coast", json=SHOWN["book"]).raise_for_status()

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from app.envs.npc_arena.environment import NpcArena
 from app.main.application import create_app
 from app.settings import Settings
-from tests.support.bound_people import ADMIN, SECRET, Person, talk
+from tests.support.bound_people import ADMIN, SECRET, Person
 from tests.support.chat_server import ChatServer, Received, Reply, serving
 from tests.support.playground import await_ready
 from tests.support.talking import speaks
@@ -40,8 +40,7 @@ def judge() -> Iterator[ChatServer]:
 
 
 @pytest.fixture
-def app(judge: ChatServer, tmp_path: Path, migrated_file: Path) -> Iterator[Any]:
-    (tmp_path / "store.db").write_bytes(migrated_file.read_bytes())
+def app(judge: ChatServer, tmp_path: Path) -> Iterator[Any]:
     with serving(speaks()) as policy:
         settings = Settings.model_validate(
             {
@@ -107,17 +106,6 @@ def test_each_scope_opens_what_is_its_own(app: Any) -> None:
         assert refused == {403}, (scope, statuses)
         TestClient(app, base_url="http://localhost", headers=ADMIN).post(f"/worlds/{WORLD}/reopen").raise_for_status()
     assert found == OPENED
-
-
-def test_a_player_talks_and_sees_its_own_turns_alone(app: Any) -> None:
-    player, other = own(app, "player", "talk"), own(app, "other", "talk")
-    turn, reply = talk(player, WORLD)
-    path = f"/play/v1/turns/{turn}"
-    seen = [each.ask("GET", path).status_code for each in (player, other)]
-    better = [each.ask("POST", f"{path}/better", json={"reply": reply}).status_code for each in (other, player)]
-    authors = [player.ask("POST", f"{path}/{act}", json={}).status_code for act in ("keep", "judge")]
-    removed = [each.ask("DELETE", path).json()["removed"] for each in (other, player)]
-    assert (seen, better, authors, removed) == ([200, 404], [404, 200], [403, 403], [0, 1])
 
 
 def test_a_closed_world_is_opened_again_as_it_was(app: Any) -> None:

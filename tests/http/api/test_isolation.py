@@ -65,17 +65,14 @@ async def service(
         yield door
 
 
-def entry(folder: Path, **how: Any) -> dict[str, Any]:
-    async def asked() -> dict[str, Any]:
-        async with service(folder, **how) as door:
-            return {kind: (await door.get(f"/envs/{kind}")).json() for kind in how.get("kinds", KINDS)}
-
-    return asyncio.run(asked())
+async def entry(folder: Path, **how: Any) -> dict[str, Any]:
+    async with service(folder, **how) as door:
+        return {kind: (await door.get(f"/envs/{kind}")).json() for kind in how.get("kinds", KINDS)}
 
 
-def test_strong_isolation_is_shown_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_strong_isolation_is_shown_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "app.sandbox.isolation"):
-        seen = entry(tmp_path)
+        seen = await entry(tmp_path)
     read = {name: EnvironmentInfo.model_validate(one) for name, one in seen.items()}
     doubling, plain = read["doubling"], read["plain"]
     assert doubling.isolation is not None

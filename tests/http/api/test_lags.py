@@ -25,24 +25,19 @@ def ask(step: int, wait_seconds: float) -> dict[str, JsonValue]:
     return {"run": "a", "batch_size": 1, "policy": {"step": step}, "wait_seconds": wait_seconds}
 
 
-def test_a_replica_waits_for_a_lease_of_another_until_it_is_answered(database: Path) -> None:
-    async def scenario() -> tuple[int, bool, bool]:
-        async with gateway(World(), database) as one, gateway(World(), database) as other:
-            await one.put("/runs/a", json=LIMIT)
-            (task,) = (await one.post(NEXT, json=ask(1, 0))).json()["tasks"]
-            empty = await other.post(NEXT, json=ask(2, 0.3))
-            waiting = asyncio.ensure_future(other.post(NEXT, json=ask(2, 60)))
-            await asyncio.sleep(0.3)
-            early = waiting.done()
-            answer: JsonValue = {name: task[name] for name in ("task_id", "lease_id")} | {
-                "completions": [{"text": "1"}]
-            }
-            policy: JsonValue = {"model": "m", "step": 1}
-            await one.post("/envs/toy/score", json={"policy": policy, "groups": [answer]})
-            after = await asyncio.wait_for(waiting, WAIT)
-            return len(after.json()["tasks"]), empty.json()["paced"], early
-
-    assert asyncio.run(scenario()) == (1, True, False)
+async def test_a_replica_waits_for_a_lease_of_another_until_it_is_answered(database: Path) -> None:
+    async with gateway(World(), database) as one, gateway(World(), database) as other:
+        await one.put("/runs/a", json=LIMIT)
+        (task,) = (await one.post(NEXT, json=ask(1, 0))).json()["tasks"]
+        empty = await other.post(NEXT, json=ask(2, 0.3))
+        waiting = asyncio.ensure_future(other.post(NEXT, json=ask(2, 60)))
+        await asyncio.sleep(0.3)
+        early = waiting.done()
+        answer: JsonValue = {name: task[name] for name in ("task_id", "lease_id")} | {"completions": [{"text": "1"}]}
+        policy: JsonValue = {"model": "m", "step": 1}
+        await one.post("/envs/toy/score", json={"policy": policy, "groups": [answer]})
+        after = await asyncio.wait_for(waiting, WAIT)
+        assert (len(after.json()["tasks"]), empty.json()["paced"], early) == (1, True, False)
 
 
 @pytest.mark.parametrize("is_held", [False, True])

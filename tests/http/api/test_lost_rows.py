@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from app.service import catalogue
 from app.service.runs import RunReport
 from tests.http.api.asking import answer, collect, score, take
-from tests.support.playground import WAIT, World, play, until
+from tests.support.playground import WAIT, World, gateway, until
 
 
 def lose(database: Path, *tables: str) -> None:
@@ -65,13 +65,15 @@ async def test_a_group_that_is_lost_while_it_is_scored_is_stored_with_its_scores
     assert [one.rewards for one in await collect(client, pending.group_id)] == [(1.0, 0.0)]
 
 
-def test_a_lost_run_is_stored_again_with_its_settings_and_pins(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_run_is_stored_again_with_its_settings_and_pins(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(catalogue, "RECHECK_SECONDS", 0.0)
 
     async def report(client: httpx.AsyncClient) -> RunReport:
         return RunReport.model_validate_json((await client.get("/runs/a")).content)
 
-    async def scene(client: httpx.AsyncClient) -> None:
+    async with gateway(World(), database) as client:
         await client.put("/runs/a", json={"seed": 5, "strict": True})
         await take(client)
         before = (await report(client)).run
@@ -84,5 +86,3 @@ def test_a_lost_run_is_stored_again_with_its_settings_and_pins(database: Path, m
         await take(client, "drill")
         pinned = {pin.environment for pin in (await report(client)).run.pins}
         assert (states, pinned) == ([before] * 2, {"toy", "drill"})
-
-    play(World(), database, scene)

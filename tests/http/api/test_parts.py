@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from app.http.api.models import GroupPage, GroupView
 from app.service.requests import GroupReply, HandedOutTask
 from tests.http.api.asking import answer, collect, score, take, tell
-from tests.support.playground import World, play, until
+from tests.support.playground import World, gateway, until
 
 
 def piece(task: HandedOutTask, index: int, *texts: str, size: int, key: str = "k") -> dict[str, JsonValue]:
@@ -98,18 +98,14 @@ async def test_who_hangs_up_leaves_its_piece_behind(client: httpx.AsyncClient, d
     assert ((await collect(client, last.group_id))[0].rewards, last.mean) == ((1, 0), 0.5)
 
 
-def test_groups_are_looked_after_while_what_was_interrupted_goes_on(database: Path) -> None:
+async def test_groups_are_looked_after_while_what_was_interrupted_goes_on(database: Path) -> None:
     world = World()
-
-    async def before(client: httpx.AsyncClient) -> None:
+    async with gateway(world, database) as client:
         task = await take(client, "slow")
         await scored(client, piece(task, 0, "1", size=1), wait=0.0)
-
-    async def after(client: httpx.AsyncClient) -> None:
+    async with gateway(world, database) as client:
         await until(lambda: world.scorings["slow"] == 2)
         await scored(client, piece(await take(client), 1, "1", size=3), wait=0.0)
         world.moment += timedelta(seconds=60)
         await until(lambda: world.scorings["toy"] == 1)
-
-    play(world, database, before, after)
     assert (world.scorings["slow"], world.scorings["toy"]) == (2, 1)

@@ -14,9 +14,9 @@ from sqlalchemy import delete
 from app.domain.keeping import KeepLevel
 from app.domain.retention import PruneRule, ReduceRule
 from app.service.background import Pruner
-from app.store.database import open_writer
 from app.store.tables import part_members, parts
 from tests.http.api.asking import answer, take
+from tests.support.databases import connected
 from tests.support.former_reductions import drop_texts
 from tests.support.playground import World
 from tests.support.store_cases import opened
@@ -28,11 +28,9 @@ SHAPES = ("rollouts", "sft", "dpo", "kto")
 
 def forget_pieces(database: Path) -> None:
     """As the service does after a day."""
-    engine = open_writer(f"sqlite:///{database}")
-    with engine.begin() as connection:
+    with connected(f"sqlite:///{database}") as connection:
         connection.execute(delete(part_members))
         connection.execute(delete(parts))
-    engine.dispose()
 
 
 async def reduce(database: Path, keep: KeepLevel = "texts") -> int:

@@ -11,7 +11,7 @@ from app.http.api.models import GroupView
 from app.service.requests import GroupReply
 from app.service.rescoring import RescoreReply, RescoreRequest
 from tests.http.api.asking import answer, take, tell
-from tests.support.playground import World, play, until
+from tests.support.playground import World, gateway, until
 from tests.support.tables import read_table
 
 TABLE = read_table(__file__, "rescoring.yaml", list[tuple[str, dict[str, object], str]])
@@ -53,22 +53,18 @@ async def test_a_reply_that_is_due_says_pending_and_a_repeat_gets_the_rest(
     assert world.scorings["slow_arena"] == 2
 
 
-def test_stopping_amid_a_scoring_stores_nothing_of_it(database: Path) -> None:
+async def test_stopping_amid_a_scoring_stores_nothing_of_it(database: Path) -> None:
     world = World()
     world.going_on.set()
     ids: list[str] = []
-
-    async def scene(client: httpx.AsyncClient) -> None:
+    async with gateway(world, database) as client:
         ids.append((await stored(client, "slow_arena", "0.9", "0.2")).group_id)
         world.going_on.clear()
         await rescored(client, ids[0], wait_seconds=0, **CONTRARY)
-
-    async def later(client: httpx.AsyncClient) -> None:
+    async with gateway(world, database) as client:
         world.going_on.set()
         assert (await shown(client, ids[0])).scorings == ()
         assert (await rescored(client, ids[0], **CONTRARY)).scoring.outcome == "scored"
-
-    play(world, database, scene, later)
 
 
 async def test_an_evaluation_is_scored_anew_on_absolute_alone(client: httpx.AsyncClient) -> None:
@@ -90,19 +86,15 @@ def test_every_option_of_a_run_can_be_otherwise() -> None:
     assert RescoreRequest.model_fields.keys() == ScoringOptions.model_fields.keys() | {"wait_seconds", "dry_run"}
 
 
-def test_an_environment_that_cannot_serve_is_503_and_leaves_no_scoring(database: Path) -> None:
+async def test_an_environment_that_cannot_serve_is_503_and_leaves_no_scoring(database: Path) -> None:
     world, ids = World(broken=False), []
-
-    async def scene(client: httpx.AsyncClient) -> None:
+    async with gateway(world, database) as client:
         ids.append((await stored(client, "broken", "1", "0.5")).group_id)
         world.broken = True
-
-    async def later(client: httpx.AsyncClient) -> None:
+    async with gateway(world, database) as client:
         response = await client.post(f"/groups/{ids[0]}/rescore", json={})
         assert (response.status_code, response.json()["code"]) == (503, "environment_unavailable")
         assert (await shown(client, ids[0])).scorings == ()
-
-    play(world, database, scene, later)
 
 
 async def test_a_caller_who_leaves_does_not_stop_the_scoring(client: httpx.AsyncClient, world: World) -> None:

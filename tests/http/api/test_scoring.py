@@ -12,7 +12,7 @@ from app.service import runs
 from app.service import task_cache as shelf
 from app.service.requests import GroupReply, TaskBatch
 from tests.http.api.asking import answer, collect, lease, score
-from tests.support.playground import World, play, until
+from tests.support.playground import World, gateway, until
 from tests.support.tables import read_table
 
 
@@ -89,61 +89,49 @@ async def test_who_hangs_up_finds_the_work_done_later(client: httpx.AsyncClient,
     assert (world.scorings["slow"], world.scorings["cancelled"]) == (1, 0)
 
 
-def test_a_service_that_stops_lets_go_of_what_nobody_waits_for(database: Path) -> None:
+async def test_a_service_that_stops_lets_go_of_what_nobody_waits_for(database: Path) -> None:
     world = World()
-
-    async def hang_up(client: httpx.AsyncClient) -> None:
+    async with gateway(world, database) as client:
         (task,) = await lease(client, "slow")
         caller = asyncio.ensure_future(score(client, answer(task, "1")))
         await until(lambda: world.scorings["slow"] == 1)
         caller.cancel()
         await asyncio.gather(caller, return_exceptions=True)
-
-    async def come_back(client: httpx.AsyncClient) -> None:
+    async with gateway(world, database) as client:
         page = GroupPage.model_validate_json((await client.get("/groups")).content)
         assert page.groups == ()  # it was never answered, so it was never promised
-
-    play(world, database, hang_up, come_back)
     assert world.scorings["cancelled"] == 1
 
 
-def test_any_amount_of_accepted_work_is_taken_up_after_a_restart(database: Path) -> None:
+async def test_any_amount_of_accepted_work_is_taken_up_after_a_restart(database: Path) -> None:
     """More than is resumed at once, and while its owner comes back for the oldest."""
     world = World()
     pending: list[GroupReply] = []
     asked: list[object] = []
-
-    async def accept(client: httpx.AsyncClient) -> None:
+    async with gateway(world, database) as client:
         for task in await lease(client, "slow", 4):
             asked.extend(answer(task, "1", str(number / 100)) for number in range(40))
         for place in range(0, len(asked), 40):
             pending.extend(await score(client, *asked[place : place + 40], wait=0.0))
-
-    async def collect(client: httpx.AsyncClient) -> None:
+    async with gateway(world, database) as client:
         again = asyncio.ensure_future(score(client, *asked[:80], wait=0.0))
         await again
         world.going_on.set()
         assert await rewarded(client, *pending) == [(1.0, number / 100) for number in range(40)] * 4
-
-    play(world, database, accept, collect)
     assert {group.outcome for group in pending} == {"pending"}
     assert world.scorings["slow"] == 2 * len(asked)
 
 
-def test_a_retriever_that_is_down_at_start_keeps_no_accepted_work_waiting(database: Path) -> None:
+async def test_a_retriever_that_is_down_at_start_keeps_no_accepted_work_waiting(database: Path) -> None:
     world = World()
     pending: list[GroupReply] = []
-
-    async def accept(client: httpx.AsyncClient) -> None:
+    async with gateway(world, database) as client:
         (task,) = await lease(client, "slow")
         pending.extend(await score(client, answer(task, "1"), wait=0.0))
         world.retriever_is_down = True
-
-    async def collect(client: httpx.AsyncClient) -> None:
+    async with gateway(world, database) as client:
         world.going_on.set()
         assert await rewarded(client, *pending) == [(1.0,)]
-
-    play(world, database, accept, collect)
     assert pending[0].outcome == "pending"
 
 
@@ -177,19 +165,18 @@ async def test_an_environment_at_fault_earns_nobody_a_zero(client: httpx.AsyncCl
     assert told == [(None, "internal", rationale) for rationale in faults.values()]
 
 
-def test_what_the_service_no_longer_remembers_it_reads_again(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_the_service_no_longer_remembers_it_reads_again(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shelf, "MAX_CACHED_BYTES", 1)
     monkeypatch.setattr(runs, "REMEMBERED_RUNS", 1)
-
-    async def scene(client: httpx.AsyncClient) -> None:
+    async with gateway(World(), database) as client:
         batch = await lease(client, "toy", 4)
         other = await client.post("/envs/toy/next-batch", json={"run": "b", "cursor": 0})
         groups = await score(client, *(answer(task, "1", "0.5") for task in batch))
         again = await client.post("/envs/toy/next-batch", json={"run": "b", "cursor": 0})
         assert [group.rewards for group in groups] == [(1.0, 0.5)] * 4
         assert again.content == other.content
-
-    play(World(), database, scene)
 
 
 WRONG = read_table(__file__, "scoring.yaml", tuple[tuple[str, str, dict[str, object] | None, str], ...])

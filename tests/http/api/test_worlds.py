@@ -4,16 +4,15 @@ The rest is in docs/semantics.md and docs/worlds.md."""
 import itertools
 import ssl
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import pytest
-import yaml
 from pydantic import JsonValue, TypeAdapter
 
 from app.domain.worlds import RetrievalExplanation
 from tests.support.gateways import Gateways
+from tests.support.tables import read_table
 
 JSON = TypeAdapter[JsonValue](JsonValue)
 Document = dict[str, JsonValue]
@@ -98,7 +97,7 @@ def hand_out(world: Told, **more: JsonValue) -> httpx.Response:
     return httpx.post(f"{world.url}/envs/npc_arena/next-batch", json=body, timeout=120)
 
 
-REFUSED = yaml.load(Path(__file__).with_name("refused_worlds.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+REFUSED = read_table(__file__, "refused_worlds.yaml", dict[str, Any])
 
 
 def test_what_makes_no_sense_is_refused_by_field_and_begins_no_world(world: Told) -> None:

@@ -3,14 +3,13 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import yaml
 
 from tests.support.reward_trainers import Judged, OpenRlhf
+from tests.support.tables import read_table
 
 pytestmark = pytest.mark.xdist_group("one judge")
 
@@ -23,24 +22,20 @@ def openrlhf(judged: Judged, path: str, **more: Any) -> OpenRlhf:
     return OpenRlhf(f"{judged.gateway.url}/compat/openrlhf/{path}", pause=0.05, **more)
 
 
-def one_by_one(client: OpenRlhf, label: Any, answers: Sequence[str]) -> list[Any]:
+async def one_by_one(client: OpenRlhf, label: Any, answers: Sequence[str]) -> list[Any]:
     """As its rollouts ask: a request for each answer, all at once."""
-
-    async def asked() -> list[Any]:
-        wanted = (client.rewards([PROMPT + answer + "<|im_end|>"], [PROMPT], [label]) for answer in answers)
-        return await asyncio.gather(*wanted)
-
-    return asyncio.run(asked())
+    wanted = (client.rewards([PROMPT + answer + "<|im_end|>"], [PROMPT], [label]) for answer in answers)
+    return await asyncio.gather(*wanted)
 
 
 def post(judged: Judged, path: str, body: object) -> httpx.Response:
     return httpx.post(f"{judged.gateway.url}/compat/openrlhf/{path}", json=body, timeout=60)
 
 
-def test_a_group_earns_what_it_would_at_the_native_door(judged: Judged) -> None:
+async def test_a_group_earns_what_it_would_at_the_native_door(judged: Judged) -> None:
     task = judged.preferring(30)
     client = openrlhf(judged, "rlaif/get_reward?run=openrlhf-same&group_size=4&eos=%3C%7Cim_end%7C%3E&model=policy")
-    told = one_by_one(client, task, ANSWERS)
+    told = await one_by_one(client, task, ANSWERS)
     native = judged.native(task, ANSWERS)
     (group,) = judged.groups("openrlhf-same")
     assert [one["rewards"] for one in told] == [[reward] for reward in native]
@@ -48,12 +43,12 @@ def test_a_group_earns_what_it_would_at_the_native_door(judged: Judged) -> None:
     assert {one["completion"]["finish_reason"] for one in group["rollouts"]} == {"stop"}
 
 
-def test_what_is_logged_has_the_same_names_whatever_became_of_an_answer(judged: Judged) -> None:
+async def test_what_is_logged_has_the_same_names_whatever_became_of_an_answer(judged: Judged) -> None:
     """A name that some replies lack stops its training."""
     task = judged.preferring(31)
     client = openrlhf(judged, "rlaif?run=openrlhf-logged&group_size=2&eos=%3C%7Cim_end%7C%3E")
-    (told,) = one_by_one(client, {"task_id": task, "size": 1}, ANSWERS[:1])
-    cut = asyncio.run(client.rewards([PROMPT + "Yes, of"], [PROMPT], [json.dumps({"task_id": task, "size": 1})]))
+    (told,) = await one_by_one(client, {"task_id": task, "size": 1}, ANSWERS[:1])
+    cut = await client.rewards([PROMPT + "Yes, of"], [PROMPT], [json.dumps({"task_id": task, "size": 1})])
     names = ["absolute", "gate", "flags", "unscored", "criterion_preference"]
     assert (list(told["extra_logs"]), list(cut["extra_logs"])) == (names, names)
     assert (cut["rewards"], cut["scores"], cut["extra_logs"]["gate"]) == ([0.0], [0.0], [0.0])
@@ -104,7 +99,7 @@ def test_no_score_is_said_in_its_own_shape(judged: Judged) -> None:
 GOOD: dict[str, object] = {"query": ["Q: so"], "prompts": ["Q:"], "labels": ["task_" + "0" * 32]}
 
 
-REFUSALS = yaml.load(Path(__file__).with_name("openrlhf_refusals.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+REFUSALS = read_table(__file__, "openrlhf_refusals.yaml", list[Any])
 
 
 def test_what_is_wrong_is_said_by_its_place(judged: Judged) -> None:

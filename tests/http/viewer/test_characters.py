@@ -20,7 +20,7 @@ from app.http.viewer.pages import create_viewer_router
 from app.http.web.api_keys import KeyRing
 from app.http.web.middleware import MiddlewareOptions, install_middleware
 from app.main.store import Store
-from tests.support.outline import Outline
+from tests.support.outline import Outline, find_said
 from tests.support.store_cases import group, record, using
 
 Check = Callable[[], Awaitable[Sequence[SheetFinding]]]
@@ -88,10 +88,9 @@ LOST = "/view/characters/hob?lost"
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> dict[str, httpx.Response]:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, httpx.Response]:
     """Each is visited once."""
     database = tmp_path_factory.mktemp("characters") / "store.db"
-    database.write_bytes(migrated_file.read_bytes())
 
     async def visit_all(store: Store) -> dict[str, httpx.Response]:
         await fill(store)
@@ -145,6 +144,15 @@ def test_a_character_is_data_too_and_one_run_narrows_it(pages: dict[str, httpx.R
     }
     names = {curve["name"] for each in narrow["curves"] for curve in each["curves"]}
     assert (names, [reply["group"]["run"] for reply in narrow["replies"]["best"]]) == ({"r1"}, ["r1"])
+
+
+def test_the_gallery_and_a_character_say_one_thing_each(pages: dict[str, httpx.Response]) -> None:
+    paths = ("/view/characters", "/view/characters/hob", LOST)
+    assert [find_said(pages[path].text) for path in paths] == [
+        "1 character. Warnings in 1 sheet.",
+        "4 training groups, mean reward 0.50. The sheet has 1 warning.",
+        "4 training groups, mean reward 0.50. No errors.",
+    ]
 
 
 def test_scenes_of_a_character_lead_to_their_groups(pages: dict[str, httpx.Response]) -> None:

@@ -3,10 +3,10 @@
 import re
 import weakref
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-import yaml
 from fastapi import FastAPI, Request
 from starlette.testclient import TestClient
 
@@ -29,7 +29,13 @@ from tests.support.sample_views import (
 )
 from tests.support.tables import read_table
 
-SAID = yaml.load(Path(__file__).with_name("said.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+UNREAD = (
+    'Not used: `text`: ""*" was given; wanted is text with a letter or a digit.',
+    'Not used: `since`: "y" was given; wanted is a date, such as 2026-01-31, or a time, such as 2026-01-31T12:00.',
+    'Not used: `max_mean`: "x" was given; wanted is a number.',
+    'Not used: `outcome`: "z" was given; wanted is `scored`, `pending` or `unscored`.',
+)
+SAID = read_table(__file__, "said.yaml", dict[str, Any])
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +71,23 @@ def test_filters_narrow_the_list(client: TestClient, query: str, numbers: list[i
 
 
 def test_words_of_a_filter_that_mean_nothing_are_named_and_kept(client: TestClient) -> None:
-    query = "environment=npc_arena&label=hob&text=%22%2A&min_mean=0.1&max_mean=x&until=2999-01-01"
+    query = "environment=npc_arena&label=hob&text=%22%2A&min_mean=0.1&max_mean=x&until=2999-01-01&since=y&outcome=z"
     outline = page(client.get(f"/view/groups?{query}"))
-    assert "Not understood, so not used: text, max mean." in outline.words()
+    assert [said for said in UNREAD if said not in outline.words()] == []
     assert {"label": "hob", "text": '"*', "min_mean": "0.1", "max_mean": "x"}.items() <= dict(outline.inputs).items()
+
+
+@pytest.mark.parametrize(("query", "said"), read_table(__file__, "unknown_names.yaml", dict[str, str]).items())
+def test_names_that_there_are_not_are_told_with_those_that_there_are(client: TestClient, query: str, said: str) -> None:
+    assert said in page(client.get(query)).words()
+
+
+def test_the_twin_of_a_page_refuses_a_parameter_that_it_does_not_know(client: TestClient) -> None:
+    answers = [client.get(f"/view/judges?format=json{more}") for more in ("", "&limit=5")]
+    assert [(one.status_code, one.json().get("detail")) for one in answers] == [
+        (200, None),
+        (422, "`query.limit`: unknown parameter; known are `format`"),
+    ]
 
 
 @pytest.mark.parametrize(

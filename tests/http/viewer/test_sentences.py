@@ -14,6 +14,8 @@ from app.http.viewer.sentences import (
     draw_sparkline,
     list_attention,
     tell_alarm,
+    tell_character,
+    tell_characters,
     tell_group,
     tell_reply,
     tell_run,
@@ -114,3 +116,14 @@ def test_a_sparkline_ends_where_the_last_step_does() -> None:
 @pytest.mark.parametrize(("seconds", "said"), read_table(__file__, "ages.yaml", list[tuple[float, str]]))
 def test_ages_are_told_in_the_largest_unit(seconds: float, said: str) -> None:
     assert format_age(datetime.fromtimestamp(NOON.timestamp() - seconds, UTC), NOON) == said
+
+
+@pytest.mark.parametrize(("said", "told"), TOLD["characters"].items())
+def test_characters_are_told(said: str, told: list[Any]) -> None:
+    listed, drafts = told
+    assert tell_characters([name for name, _ in listed], [levels for _, levels in listed], drafts) == said
+
+
+@pytest.mark.parametrize(("said", "told"), TOLD["character"].items())
+def test_a_character_is_told(said: str, told: list[Any]) -> None:
+    assert tell_character(*told) == said

@@ -38,6 +38,8 @@ OWN_READERS: Final = {
     "/sign-in": FORM,
     "/sign-out": NONE,
     "/view/author": FORM,
+    "/view/author/archive": FILE,
+    "/view/author/publish": FORM,
     "/view/characters/{character}/edit": FORM,
     "/view/characters/{character}/form": FORM,
     "/view/characters/{character}/scenes/edit": FORM,

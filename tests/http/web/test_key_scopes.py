@@ -173,7 +173,7 @@ def test_a_key_is_valid_until_its_time_is_over(changes: dict[str, object], name:
     assert find(make_key("read", **changes)) == name
 
 
-def test_another_replica_notices_a_revoked_key(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_another_replica_notices_a_revoked_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_keys, "FRESH_SECONDS", 0.0)
     monkeypatch.setattr(api_keys, "STALE_SECONDS", 0.01)
     kept = Kept(make_key("read"))
@@ -184,9 +184,9 @@ def test_another_replica_notices_a_revoked_key(monkeypatch: pytest.MonkeyPatch) 
         await ring.refresh()
         return ring.find_caller(f"Bearer {SECRET}") is not None
 
-    before = asyncio.run(find_later())
+    before = await find_later()
     kept.keys = (make_key("read", revoked_at=NOW),)
-    assert (before, asyncio.run(find_later()), ring.anonymous) == (True, False, False)
+    assert (before, await find_later(), ring.anonymous) == (True, False, False)
 
 
 def test_an_admin_makes_rotates_and_revokes_keys_over_http(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Bodies that are large, or small with many faults: refused or read without holding up other requests."""
 
-import asyncio
 import json
 from contextlib import closing
 from http.client import HTTPConnection
@@ -77,38 +76,38 @@ def test_no_body_keeps_others_waiting(url: str, name: str, status: int) -> None:
     assert (seen, longest < LONGEST_WAIT) == (status, True), longest
 
 
-def read(body: bytes, model: type[BaseModel] = ScoreRequest) -> object:
+async def read(body: bytes, model: type[BaseModel] = ScoreRequest) -> object:
     async def receive() -> dict[str, object]:
         return {"type": "http.request", "body": body, "more_body": False}
 
     request = JsonRequest({"type": "http", "headers": []}, receive)
     request.reader = BodyReader(model)
-    return asyncio.run(request.json())
+    return await request.json()
 
 
-def find_faults(body: bytes) -> tuple[str, ...]:
+async def find_faults(body: bytes) -> tuple[str, ...]:
     with pytest.raises(RefusedBody) as refused:
-        read(body)
+        await read(body)
     return tuple(fault.field for fault in refused.value.errors)
 
 
-def test_a_small_body_is_searched_for_all_faults_and_a_large_one_for_the_first_of_each_list() -> None:
+async def test_a_small_body_is_searched_for_all_faults_and_a_large_one_for_the_first_of_each_list() -> None:
     few, many = (write_group(TASK, *[{"x": 1}] * count, run="?") for count in (3, MANY_ERRORS_BYTES))
     first = ("body.groups[0].completions[0].x", "body.run")
     rest = tuple(f"body.groups[0].completions[{place}].x" for place in (1, 2))
-    assert (find_faults(few), find_faults(many)) == ((first[0], *rest, first[1]), first)
+    assert (await find_faults(few), await find_faults(many)) == ((first[0], *rest, first[1]), first)
 
 
 @pytest.mark.parametrize(
     ("number", "status"),
     [("NaN", 422), ("1e999", 422), ('"\\ud800"', 422), ("[" * 40 + "]" * 40, 422), ("01", 400), ("1" * 5000, 400)],
 )
-def test_large_bodies_are_as_strict_as_small_ones(number: str, status: int) -> None:
+async def test_large_bodies_are_as_strict_as_small_ones(number: str, status: int) -> None:
     told = []
     for size in (10, 100_000):
         body = write_group(TASK, {"text": "x" * size, "extra": {"a": 0}}).replace(b'"a":0', f'"a":{number}'.encode())
         with pytest.raises(RefusedBody) as refused:
-            read(body)
+            await read(body)
         told.append((refused.value.status_code, [fault.field for fault in refused.value.errors]))
     assert (told[0], told[0][0]) == (told[1], status)
 
@@ -121,14 +120,14 @@ class PlainFields(BaseModel):
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1E+309", "9" * 400 + ".5"])
-def test_numbers_too_large_for_a_float_are_refused_wherever_a_window_ends(number: str) -> None:
+async def test_numbers_too_large_for_a_float_are_refused_wherever_a_window_ends(number: str) -> None:
     for spaces in (0, LARGE_BYTES, *range(WINDOW - 50, WINDOW - 20, 3)):
         body = b'{"text": "1e999", "extra":%b[%b]}' % (b" " * spaces, number.encode())
         with pytest.raises(RefusedBody) as refused:
-            read(body, PlainFields)
+            await read(body, PlainFields)
         assert (refused.value.status_code, [one.field for one in refused.value.errors]) == (422, ["body.extra[0]"])
     fine = b'{"text": "%b", "extra": [1e-999, 1e30]}' % (number.encode() * LARGE_BYTES)
-    assert read(fine, PlainFields) == PlainFields(text=number * LARGE_BYTES, extra=[0.0, 1e30])
+    assert await read(fine, PlainFields) == PlainFields(text=number * LARGE_BYTES, extra=[0.0, 1e30])
 
 
 @pytest.mark.parametrize("spaces", ["", " ", "\n"])

@@ -1,10 +1,9 @@
 """What a page of another site cannot make a visitor's browser do."""
 
 import base64
-from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
 from fastapi import FastAPI, Request, WebSocket
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
@@ -12,9 +11,10 @@ from starlette.websockets import WebSocketDisconnect
 from app.domain.access import compute_key_digest
 from app.http.web.api_keys import KeyRing, ProxySignIn
 from app.http.web.middleware import LOOPBACK_HOSTS, MiddlewareOptions, install_middleware
+from tests.support.tables import read_table
 
 HERE = "http://127.0.0.1:8000"
-REQUESTS = yaml.load(Path(__file__).with_name("origins.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+REQUESTS = read_table(__file__, "origins.yaml", dict[str, Any])
 
 
 GAME = "https://game.example"

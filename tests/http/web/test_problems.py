@@ -2,12 +2,10 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import httpx2
 import pytest
-import yaml
 from fastapi import APIRouter, FastAPI
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -122,7 +120,7 @@ def test_any_body_gets_an_answer(client: TestClient, body: bytes) -> None:
         assert said(response)[0] in {400, 422}
 
 
-MALFORMED = yaml.load(Path(__file__).with_name("malformed.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+MALFORMED = read_table(__file__, "malformed.yaml", dict[str, Any])
 
 
 @pytest.mark.parametrize(

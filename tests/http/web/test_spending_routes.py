@@ -1,19 +1,18 @@
 """What requests of every route count against quotas is said in one table, which the documents show."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from starlette.testclient import TestClient
 
 from app.http.web.api_keys import list_methods
 from app.main.application import create_app
 from app.settings import Settings
 from tests.support.serving import ROOT
+from tests.support.tables import read_table
 
-TABLE: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("spending_routes.yaml").read_text(encoding="utf-8"))
+TABLE: dict[str, Any] = read_table(__file__, "spending_routes.yaml", dict[str, Any])
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """What a reply commits to between answer tags."""
 
-import asyncio
-
 import pytest
 
 from app.domain.errors import WorkExceeded
@@ -46,14 +44,14 @@ def test_what_it_earns(reply: str, reward: float, rationale: str, flags: tuple[s
     assert (score.reward, score.rationale, score.flags) == (reward, rationale, flags)
 
 
-def test_what_is_looked_at_elsewhere_fails_alone() -> None:
+async def test_what_is_looked_at_elsewhere_fails_alone() -> None:
     async def fault(answer: str) -> str:
         if answer == "9":
             raise WorkExceeded("it took too long", limit="seconds")
         return "" if answer == "7" else "it is not seven"
 
     replies = ["<answer>7</answer>", "<answer>9</answer>", "7"]
-    assert asyncio.run(grade_committed_in_worker(replies, fault)) == [
+    assert await grade_committed_in_worker(replies, fault) == [
         Score.exact(True, rationale="correct"),
         Score.unscored("verifier_killed", rationale="it took too long"),
         grade_committed("7", lambda _: ""),

@@ -7,10 +7,9 @@ were. It ends with exit code 1 where we pay an unequal pair, or leave more than 
 
 import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 from pydantic import ValidationError
@@ -24,6 +23,7 @@ from app.ports.environment import Tools, Workers
 from app.sandbox.workers import ProcessWorkers
 from app.service.judging import NoPanel
 from app.toolkit.math_answers.grading import LazyFunction, MathRow
+from tests.support.event_loop import closed_after
 from tests.support.tables import read_table
 
 MOST_UNPAID: Final = 0.06
@@ -88,7 +88,6 @@ def read_pairs(each: int | None = None) -> Iterator[Pair]:
 
 
 async def grade_pairs(pairs: Sequence[Pair], processes: int) -> list[Graded]:
-    workers = ProcessWorkers(processes)
     # few at once, so that the longest wait for a worker is short
     places = asyncio.Semaphore(2 * processes)
 
@@ -96,10 +95,8 @@ async def grade_pairs(pairs: Sequence[Pair], processes: int) -> list[Graded]:
         async with places:
             return Graded(pair, await _is_paid(pair, workers), await _is_equal_alone(pair, workers))
 
-    try:
+    async with closed_after(ProcessWorkers(processes)) as workers:
         return await asyncio.gather(*map(grade, pairs))
-    finally:
-        await workers.close()
 
 
 async def _is_paid(pair: Pair, workers: Workers) -> bool:
@@ -164,20 +161,10 @@ def _list_wrong(graded: Sequence[Graded]) -> Iterator[str]:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
-    parser.add_argument("--each", type=int, help="at most so many equal pairs of a kind, and unequal ones")
-    parser.add_argument("--kind", action="append", help="only this kind")
-    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--wrong", action="store_true", help="each pair that we grade wrongly as well")
-    parser.add_argument("--json", action="store_true", help="all pairs with both verdicts, and the totals")
-    options = parser.parse_args(arguments)
-    pairs = [pair for pair in read_pairs(options.each) if not options.kind or pair.kind in options.kind]
-    graded = asyncio.run(grade_pairs(pairs, options.processes))
-    if options.json:
-        rows = [{**asdict(one.pair), "ours": one.ours, "math_verify": one.math_verify} for one in graded]
-        said = json.dumps({"totals": asdict(tally(graded)), "pairs": rows}, ensure_ascii=False)
-    else:
-        said = "\n".join([*format_table(graded), *(_list_wrong(graded) if options.wrong else ())])
-    sys.stdout.write(f"{said}\n")
+    graded = asyncio.run(grade_pairs([*read_pairs()], processes=2))
+    lines = [*format_table(graded), *(_list_wrong(graded) if parser.parse_args(arguments).wrong else ())]
+    sys.stdout.write("\n".join(lines) + "\n")
     return 0 if tally(graded).is_good else 1
 
 

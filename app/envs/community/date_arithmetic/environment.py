@@ -38,21 +38,26 @@ WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", 
 NTH = ("first", "second", "third", "fourth")
 FIRST_DAY = date(1960, 1, 1)
 DAYS = 140 * 365
+FIRST_LEVEL_DAY = date(2028, 1, 1)
+"""Walks of level `first` begin in this leap year."""
 KINDS: Final[Mapping[Level, tuple[Kind, ...]]] = {
+    "first": ("days",),
     "easy": ("days", "weeks"),
     "medium": ("days", "months", "weekday"),
     "hard": ("days", "months", "weekday", "nth_weekday", "month_end", "working_days"),
 }
-STEPS: Final[Mapping[Level, int]] = {"easy": 1, "medium": 2, "hard": 4}
+STEPS: Final[Mapping[Level, int]] = {"first": 1, "easy": 1, "medium": 2, "hard": 4}
 MOST: Final[Mapping[Kind, int]] = {"days": 400, "weeks": 60, "months": 30, "working_days": 60}
 """The largest count of a kind; the others have none."""
+MOST_FIRST: Final = 5
+"""The largest count of days in a `first` task."""
 
 
 class DateArithmeticParams(LevelParams):
     """Number of steps."""
 
     steps: Annotated[WholeNumber, Field(ge=1, le=12)] | None = None
-    """Steps in a task. Default by level: 1 (easy), 2 (medium), 4 (hard)."""
+    """Steps in a task. Default by level: 1 (first, easy), 2 (medium), 4 (hard)."""
 
 
 class CalendarStep(Frozen):
@@ -77,8 +82,14 @@ class DateArithmetic(ProceduralEnvironment[DateWalk, DateArithmeticParams]):
 
     def make(self, draws: SeededRandom, level: Level, params: DateArithmeticParams) -> DateWalk:
         kinds = draws.shuffled(KINDS[level])
-        steps = tuple(_draw_step(draws, kinds[index % len(kinds)]) for index in range(params.steps or STEPS[level]))
-        return DateWalk(start=FIRST_DAY + draws.below(DAYS) * _DAY, steps=steps)
+        steps = tuple(
+            _draw_step(draws, kinds[index % len(kinds)], level) for index in range(params.steps or STEPS[level])
+        )
+        start = FIRST_LEVEL_DAY if level == "first" else FIRST_DAY
+        return DateWalk(start=start + draws.below(366 if level == "first" else DAYS) * _DAY, steps=steps)
+
+    def kind(self, made: DateWalk) -> object:
+        return made.start.month
 
     def slots(self, made: DateWalk) -> Mapping[str, str | int]:
         start = f"{made.start.day} {MONTHS[made.start.month - 1]} {made.start.year}"
@@ -97,8 +108,9 @@ class DateArithmetic(ProceduralEnvironment[DateWalk, DateArithmeticParams]):
         return day.isoformat()
 
 
-def _draw_step(draws: SeededRandom, kind: Kind) -> CalendarStep:
-    count = 2 + draws.below(MOST[kind] - 1) if kind in MOST else 1 + draws.below(len(NTH))
+def _draw_step(draws: SeededRandom, kind: Kind, level: Level) -> CalendarStep:
+    most = MOST_FIRST if level == "first" else MOST.get(kind)
+    count = 2 + draws.below(most - 1) if most else 1 + draws.below(len(NTH))
     return CalendarStep(kind=kind, forward=draws.chance(60), count=count, weekday=draws.below(7))
 
 

@@ -15,13 +15,17 @@ const check = async () => {
     const page = new DOMParser().parseFromString(await reply.text(), "text/html");
     if (number !== asked) return;
     if (!page.getElementById("checked")) throw new Error(`The check was answered with ${reply.status}: what it said is of an earlier text.`);
-    for (const id of ["findings-now", "checked"]) document.getElementById(id)?.replaceWith(page.getElementById(id));
+    replaceParts(page, ["findings-now", "checked", "tabs"]);
     const count = form.querySelector("[data-count]"); // forms of what is new have neither findings nor a count
     if (count) count.textContent = page.querySelector("[data-count]").textContent;
     tell("");
   } catch (error) {
     tell(error.message);
   }
+};
+
+const replaceParts = (page, ids) => {
+  for (const id of ids) document.getElementById(id)?.replaceWith(page.getElementById(id));
 };
 
 const tell = (text) => {
@@ -50,7 +54,7 @@ if (form) {
   form.addEventListener("change", checkSoon);
 }
 
-// A file that is dropped: YAML is taken as it is, a card is read by the service, a folder in a ZIP file is stored.
+// A file that is dropped: YAML is taken as it is, a card is read by the service, and what is in a ZIP becomes drafts.
 const isPlain = (file) => /\.(ya?ml|txt)$/i.test(file.name);
 
 const readAsText = async (file, path) => {
@@ -84,11 +88,10 @@ const begin = (root, id, text) => {
 
 const takeFile = async (file, root) => {
   if (/\.zip$/i.test(file.name)) {
-    const reply = await fetch(`${root}/characters/archive`, { method: "POST", body: file });
-    const answer = await reply.json();
-    if (!reply.ok) throw new Error(answer.detail);
-    const count = answer.saved.filter((one) => one.is_new).length;
-    tell(`${count} of ${answer.saved.length} files are new and published.`);
+    const reply = await fetch(`${root}/view/author/archive`, { method: "POST", body: file, headers: { Accept: "text/html" } });
+    const page = new DOMParser().parseFromString(await reply.text(), "text/html");
+    if (!page.getElementById("brought")) throw new Error(`The file was answered with ${reply.status}: nothing is stored.`);
+    replaceParts(page, ["problem", "brought", "drafts-now"]);
     return;
   }
   const read = await readAsText(file, `${root}/characters/import`);

@@ -72,10 +72,7 @@ const fillCard = async (shown, policy, request) => {
 };
 
 // A character is met in its own world, where there is one, until another world is chosen.
-const findHome = () => {
-  const own = form.elements.character.selectedOptions[0]?.dataset.world;
-  return [...form.elements.world.options].some((one) => one.value === own) ? own : "";
-};
+const findHome = () => form.elements.character.selectedOptions[0]?.dataset.world ?? "";
 let home = form ? findHome() : "";
 form?.elements.character.addEventListener("change", () => {
   const before = home;

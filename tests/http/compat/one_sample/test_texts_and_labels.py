@@ -2,10 +2,9 @@
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
 from pydantic import JsonValue
 
 from app.domain.errors import InvalidRequest
@@ -14,7 +13,7 @@ from app.http.compat.one_sample import MAX_CHARACTERS, SampleLabel, build_comple
 from tests.support.tables import read_table
 
 TASK = f"task_{7:032x}"
-ROWS = yaml.load(Path(__file__).with_name("texts.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+ROWS = read_table(__file__, "texts.yaml", dict[str, Any])
 
 
 @pytest.mark.parametrize(("query", "prompt", "response"), ROWS["responses"])

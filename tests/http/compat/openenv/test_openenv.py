@@ -4,11 +4,9 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from starlette.testclient import TestClient
 
 from app.domain.tasks import FunctionSpec, ToolSpec
@@ -63,7 +61,7 @@ def test_what_is_wrong_with_a_frame_is_said_and_the_session_goes_on(toy: Talk) -
     assert toy.told("reset")["done"] is False
 
 
-WRONG_RESETS = yaml.load(Path(__file__).with_name("wrong_resets.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+WRONG_RESETS = read_table(__file__, "wrong_resets.yaml", list[Any])
 
 
 def test_what_is_wrong_with_a_reset_is_named(toy: Talk) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
 from tests.support.gateways import Gateways
 from tests.support.openenv import PREFIX, connected, right_actions
 from tests.support.serving import serving
+from tests.support.tables import read_table
 
 KEY = "gw_of-these-tests"
 BEARER = {"Authorization": f"Bearer {KEY}"}
@@ -170,7 +170,7 @@ def test_over_http_whoever_asks_keeps_the_episode(url: str) -> None:
     )
 
 
-OVER_HTTP = yaml.load(Path(__file__).with_name("over_http.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
+OVER_HTTP = read_table(__file__, "over_http.yaml", dict[str, Any])
 
 
 @pytest.mark.parametrize("asked", OVER_HTTP["answered"])
