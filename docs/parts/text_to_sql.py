@@ -11,13 +11,13 @@ from app.envs.text_to_sql.queries import render_sql
 from app.ports.environment import Tools
 from app.sandbox.workers import InProcessWorkers
 from app.service.judging import NoPanel
-from app.toolkit.procedural import MIXED, Level
+from app.toolkit.procedural import LEVELS, Level
 from docs.markdown import code, table
 
 
 def sql_questions() -> str:
     rows = []
-    for level in MIXED:
+    for level in LEVELS:
         for shape in dict.fromkeys(one.__name__ for one in SHAPES[level]):
             rows.append((code(shape), level, _example(shape, level).asked.question))
     return table(("shape", "level", "for example"), rows)

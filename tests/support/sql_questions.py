@@ -67,7 +67,7 @@ def sound_exercises(count: int, level: Level, seed: str = "") -> list[SqlExercis
     return found
 
 
-def of_shape(shape: str, levels: Sequence[Level] = ("easy", "medium", "hard")) -> tuple[SqlExercise, Level]:
+def of_shape(shape: str, levels: Sequence[Level] = ("easy", "medium", "hard", "first")) -> tuple[SqlExercise, Level]:
     """The first sound one."""
     for number in range(5_000):
         for level in levels:

@@ -57,7 +57,7 @@ _QuestionShape = Callable[[QuestionBuilder], SqlQuestion]
 
 # A shape that stands several times is drawn as many times more often.
 SHAPES: Final[dict[Level, Sequence[_QuestionShape]]] = {
-    "first": (questions.listing, questions.counting),
+    "first": (questions.listing_all, questions.counting_all),
     "easy": (
         questions.listing,
         join_questions.repeated_rows,

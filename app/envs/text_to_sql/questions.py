@@ -341,6 +341,21 @@ def listing(asking: QuestionBuilder) -> SqlQuestion:
     )
 
 
+def listing_all(asking: QuestionBuilder) -> SqlQuestion:
+    """Of level `first`: one column, without a condition."""
+    table = asking.pick_table()
+    columns = asking.pick_columns(table, 0)
+    query = SelectQuery(tuple(make_column_ref(table, one) for one in columns), make_source(table))
+    return SqlQuestion(query, asking.say("listing", columns=describe_columns(columns), things=table.many))
+
+
+def counting_all(asking: QuestionBuilder) -> SqlQuestion:
+    """Of level `first`: without a condition."""
+    table = asking.pick_table()
+    query = SelectQuery((Aggregate("COUNT"),), make_source(table))
+    return SqlQuestion(query, asking.say("counting", things=table.many), _count_without_repeats(query, table))
+
+
 def counting(asking: QuestionBuilder) -> SqlQuestion:
     table = asking.pick_table()
     filters = asking.draw_filters(table, 1 + asking.draws.chance(50))

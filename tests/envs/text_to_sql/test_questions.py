@@ -120,7 +120,7 @@ def test_every_shape_is_asked_and_marked(shape: str) -> None:
     made, level = of_shape(shape)
     answers = [render_sql(made.asked.query), *(render_sql(wrong) for _, wrong in list_wrong_queries(made))]
     marks = [find_query_fault(made.seed, level, answer) == "" for answer in answers]
-    assert (marks, len(marks) > 3) == ([True] + [False] * (len(marks) - 1), True)
+    assert (marks, len(marks) > 3 or level == "first") == ([True] + [False] * (len(marks) - 1), True)
 
 
 def test_the_best_of_each_is_what_its_words_say() -> None:

@@ -38,8 +38,6 @@ WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", 
 NTH = ("first", "second", "third", "fourth")
 FIRST_DAY = date(1960, 1, 1)
 DAYS = 140 * 365
-FIRST_LEVEL_DAY = date(2028, 1, 1)
-"""Walks of level `first` begin in this leap year."""
 KINDS: Final[Mapping[Level, tuple[Kind, ...]]] = {
     "first": ("days",),
     "easy": ("days", "weeks"),
@@ -49,8 +47,9 @@ KINDS: Final[Mapping[Level, tuple[Kind, ...]]] = {
 STEPS: Final[Mapping[Level, int]] = {"first": 1, "easy": 1, "medium": 2, "hard": 4}
 MOST: Final[Mapping[Kind, int]] = {"days": 400, "weeks": 60, "months": 30, "working_days": 60}
 """The largest count of a kind; the others have none."""
-MOST_FIRST: Final = 5
-"""The largest count of days in a `first` task."""
+FIRST_YEAR: Final = 2028
+MOST_FIRST: Final = 3
+"""`first` walks go forward, so many days at most, from the first days of a month of this year."""
 
 
 class DateArithmeticParams(LevelParams):
@@ -85,8 +84,9 @@ class DateArithmetic(ProceduralEnvironment[DateWalk, DateArithmeticParams]):
         steps = tuple(
             _draw_step(draws, kinds[index % len(kinds)], level) for index in range(params.steps or STEPS[level])
         )
-        start = FIRST_LEVEL_DAY if level == "first" else FIRST_DAY
-        return DateWalk(start=start + draws.below(366 if level == "first" else DAYS) * _DAY, steps=steps)
+        if level == "first":
+            return DateWalk(start=date(FIRST_YEAR, 1 + draws.below(12), 1 + draws.below(6)), steps=steps)
+        return DateWalk(start=FIRST_DAY + draws.below(DAYS) * _DAY, steps=steps)
 
     def kind(self, made: DateWalk) -> object:
         return made.start.month
@@ -111,7 +111,7 @@ class DateArithmetic(ProceduralEnvironment[DateWalk, DateArithmeticParams]):
 def _draw_step(draws: SeededRandom, kind: Kind, level: Level) -> CalendarStep:
     most = MOST_FIRST if level == "first" else MOST.get(kind)
     count = 2 + draws.below(most - 1) if most else 1 + draws.below(len(NTH))
-    return CalendarStep(kind=kind, forward=draws.chance(60), count=count, weekday=draws.below(7))
+    return CalendarStep(kind=kind, forward=level == "first" or draws.chance(60), count=count, weekday=draws.below(7))
 
 
 def _describe_step(step: CalendarStep) -> str:
