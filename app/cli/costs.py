@@ -17,13 +17,12 @@ from app.cli.policies import GATEWAY, PolicyPrices
 from app.domain.errors import Gone, InvalidRequest, NotFound, RequestRefused, UserError
 from app.domain.judging import JudgeRequest, Mode
 from app.domain.runs import ScoringOptions
-from app.domain.values import FiniteNumber, Frozen, digest_of_text, take_evenly
-from app.domain.values import estimate_tokens as estimate_spoken_tokens
+from app.domain.values import FiniteNumber, Frozen, bound_tokens, digest_of_text, take_evenly
 from app.http.api.models import EnvironmentInfo, JudgeInfo
 from app.inference.wire import Usage
 from app.judges.aggregation import list_pairings
 from app.judges.chat_judge import Script, ScriptedJudge, score_by_position
-from app.judges.configuration import TokenPrices, estimate_tokens
+from app.judges.configuration import BYTES_PER_TOKEN, TokenPrices, estimate_tokens
 from app.judges.modes import count_parts, count_readings
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panel import ConfiguredPanels
@@ -90,7 +89,6 @@ def format_usd(least: float, most: float | None = None) -> str:
 ANSWER_TOKENS: Final = 65
 """Completion tokens for each reply that a judge reads: an eighth of the medians in `docs/judge_reference.md`, *What a
 reading takes*."""
-BYTES_PER_TOKEN: Final = 4
 
 JudgeGroup = Callable[[Panels], Awaitable[object]]
 """Has one group judged by these panels."""
@@ -155,9 +153,7 @@ def _measure_volume(requests: Sequence[JudgeRequest], groups: int, reply_tokens:
     prompts = [build_prompt(request) for request in requests]
     read = [candidate.own or candidate.text for request in requests for candidate in request.candidates]
     replies = len(read)
-    tokens: float = sum(
-        estimate_tokens((prompt.system, prompt.user), bytes_per_token=BYTES_PER_TOKEN) for prompt in prompts
-    )
+    tokens: float = sum(estimate_tokens((prompt.system, prompt.user)) for prompt in prompts)
     if reply_tokens is not None:
         tokens += replies * reply_tokens - count_text_tokens(read)
     return _Volume(len(requests) / groups, tokens / groups, replies * ANSWER_TOKENS / groups)
@@ -182,7 +178,7 @@ def estimate_questions(judge: str, requests: Sequence[JudgeRequest], settings: S
             for request in requests
             for candidate in request.candidates
         ]
-        volume = _Volume(len(texts), estimate_tokens(texts, bytes_per_token=BYTES_PER_TOKEN), 0)
+        volume = _Volume(len(texts), estimate_tokens(texts), 0)
     else:
         volume = _measure_volume(requests, 1, None)
     return _build_cost(judge, volume, volume, find_prices(judge, settings))
@@ -284,10 +280,10 @@ class CostEstimate:
         return sum(known) if len(known) == len(parts) else None
 
 
-def estimate_prompt_tokens(task: HandedOutTask) -> int:
-    """Estimate without a tokenizer: about four characters per token, plus a few tokens per message."""
-    spoken = sum(estimate_spoken_tokens(message.content or "") + 4 for message in task.messages)
-    return spoken + sum(estimate_spoken_tokens(json.dumps(tool.model_dump(mode="json"))) for tool in task.tools)
+def bound_prompt_tokens(task: HandedOutTask) -> int:
+    """Without a tokenizer: no known one makes more tokens of the task."""
+    spoken = sum(bound_tokens(message.model_dump_json()) for message in task.messages)
+    return spoken + sum(bound_tokens(json.dumps(tool.model_dump(mode="json"))) for tool in task.tools)
 
 
 def estimate_sampling(
@@ -296,8 +292,8 @@ def estimate_sampling(
     concurrency: int,
     prices: PolicyPrices,
     judging: Sequence[JudgingCost],
-    count: _CountTokens = estimate_prompt_tokens,
-    counted: str = "at about four characters per token",
+    count: _CountTokens = bound_prompt_tokens,
+    counted: str = "without a tokenizer",
 ) -> CostEstimate:
     """`owed`: tasks with the number of attempts still to make."""
     spaced = owed[:: max(1, -(-len(owed) // _MEASURED))]

@@ -25,7 +25,7 @@ from app.cli.policies import PolicyPrices
 from app.domain.errors import InvalidRequest, UserError
 from app.domain.faults import explain_faults
 from app.domain.tasks import Message
-from app.domain.values import Frozen, Name, digest, estimate_tokens
+from app.domain.values import Frozen, Name, bound_tokens, digest
 from app.envs.npc_arena.environment import PACKAGED_SCENES
 from app.inference.policies import ChatPolicy, SamplingParameters
 from app.inference.wire import Usage
@@ -133,7 +133,7 @@ def _propose(
         language=sheet.voice.language,
         kinds=", ".join(get_args(SceneKind)),
     )
-    usd = _tell_cost(estimate_tokens(prompt), drafter.sampling.max_tokens, prices)
+    usd = _tell_cost(bound_tokens(prompt), drafter.sampling.max_tokens, prices)
     require_consent(usd, yes=yes, question="Ask the model?")
     reply = asyncio.run(drafter.complete([Message(role="user", content=prompt)]))
     made, left_out = _choose_proposals(reply, sheet, (*served, *drafted), count)
@@ -149,7 +149,7 @@ def _propose(
 def _tell_cost(prompt: int, completion: int, prices: tuple[float | None, float | None]) -> float | None:
     usd = PolicyPrices(*prices).compute_cost(Usage(prompt_tokens=prompt, completion_tokens=completion))
     cost = "" if usd is None else f", at most {usd:.4f} USD"
-    words = f"one request: about {prompt} prompt tokens, at most {completion} completion tokens{cost}"
+    words = f"one request: at most {prompt} prompt tokens and {completion} completion tokens{cost}"
     errors.print(words, soft_wrap=True, highlight=False)
     return usd
 

@@ -24,6 +24,7 @@ from app.domain.budgets import NO_AMOUNT, NO_BUDGET, Admission, Amount, BudgetCo
 from app.domain.errors import JudgeFailed, StoreUnavailable
 from app.domain.judge_limits import CallLimits
 from app.domain.judging import JudgeFailure, Judgement, JudgeRequest, Spending
+from app.domain.values import bound_tokens
 from app.inference.connection import NO_ERROR, NO_HEADERS, Credentials, Endpoint, KeyFile, NoReply, ServerError
 from app.judges.gate_wordings import replace_surrogates
 from app.ports.environment import Clock
@@ -434,15 +435,19 @@ def _parse_count(value: object) -> int | None:
     return min(value, _MOST_TOKENS)
 
 
-_BYTES_PER_TOKEN: Final = 2
-"""Fewer than in any language's tokens, so estimates err on the safe side."""
+BYTES_PER_TOKEN: Final = 4
 _TOKENS_PER_MESSAGE: Final = 16
 
 
-def estimate_tokens(texts: Sequence[str], *, bytes_per_token: int = _BYTES_PER_TOKEN) -> int:
-    """With the default, at least as many tokens as a model counts."""
+def estimate_tokens(texts: Sequence[str]) -> int:
+    """About how many tokens the messages have."""
     size = sum(len(text) if text.isascii() else len(text.encode("utf-8", "replace")) for text in texts)
-    return -(-size // bytes_per_token) + _TOKENS_PER_MESSAGE * len(texts)
+    return -(-size // BYTES_PER_TOKEN) + _TOKENS_PER_MESSAGE * len(texts)
+
+
+def bound_message_tokens(texts: Sequence[str]) -> int:
+    """At least as many tokens as a model counts."""
+    return sum(bound_tokens(text) + _TOKENS_PER_MESSAGE for text in texts)
 
 
 @dataclass
@@ -466,8 +471,8 @@ class ReadingCost:
     def record_answer(self, text: str, usage: TokenUsage, asked: Sequence[str]) -> int:
         """Counts the tokens of one call. Estimates them where the server sends no counts."""
         input_tokens, output_tokens = usage.input_tokens, usage.output_tokens
-        input_tokens = estimate_tokens(asked, bytes_per_token=4) if input_tokens is None else input_tokens
-        output_tokens = estimate_tokens([text], bytes_per_token=4) if output_tokens is None else output_tokens
+        input_tokens = estimate_tokens(asked) if input_tokens is None else input_tokens
+        output_tokens = estimate_tokens([text]) if output_tokens is None else output_tokens
         self.raw = text
         self.input_tokens += input_tokens
         self.output_tokens += output_tokens

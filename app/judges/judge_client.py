@@ -61,9 +61,9 @@ from app.judges.configuration import (
     SpendingAccount,
     TokenParameter,
     TokenUsage,
+    bound_message_tokens,
     build_call_failure,
     build_refusal_error,
-    estimate_tokens,
     get_field,
     parse_usage,
     require_retryable,
@@ -802,7 +802,7 @@ class JudgeClient:
 
     async def _call_within_limits(self, call: ServerCall, deadline: Deadline, spent: ReadingCost) -> ChatResponse:
         """One call, after waiting for all limits."""
-        expected = self._config.prices.compute_amount(estimate_tokens(call.texts), call.most_tokens)
+        expected = self._config.prices.compute_amount(bound_message_tokens(call.texts), call.most_tokens)
         # What would fail anyway fails before it waits in the queue.
         await self.lease.prepare_probe()
         self.breaker.require_closed()

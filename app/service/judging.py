@@ -43,7 +43,7 @@ from app.domain.scores import (
     is_drawn,
 )
 from app.domain.tasks import Completion, Task, is_cut_by_filter
-from app.domain.values import SameObject, Unit, estimate_tokens, is_same_model
+from app.domain.values import SameObject, Unit, bound_tokens, is_same_model
 from app.ports.environment import Environment, Programs, Tools, Workers
 from app.ports.judges import BackedJudge, CalibratingPanel, Panel, Panels, ReferenceStore
 from app.service.catalogue import EnvironmentVersions, ServedEnvironment
@@ -349,7 +349,7 @@ def _list_calibrations(case: CaseTokens, plan: ReferencePlan | None) -> list[Cas
     What the judge reads of the scene stands for their length."""
     if plan is None or plan.opted_out:
         return []
-    extended = case.add(map(estimate_tokens, (*plan.given.values(), plan.brief)))
+    extended = case.add(map(bound_tokens, (*plan.given.values(), plan.brief)))
     return [extended] if plan.given.keys() >= LEVELS.keys() else [extended, extended]
 
 

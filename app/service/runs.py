@@ -35,7 +35,7 @@ from app.domain.runs import (
     ScoringOptions,
     tell_progress,
 )
-from app.domain.values import FiniteNumber, Frozen, Name, WholeNumber, estimate_tokens, suggest
+from app.domain.values import FiniteNumber, Frozen, Name, WholeNumber, bound_tokens, suggest
 from app.ports.environment import Clock
 from app.ports.judges import BackedJudge, Judge, Panels, PricedJudge
 from app.service.catalogue import StoreMemory
@@ -163,7 +163,7 @@ class CaseTokens:
     def count(cls, case: Case) -> Self:
         shared = [case.document, case.rubric.model_dump(mode="json"), case.probes.model_dump(mode="json")]
         texts = dict.fromkeys(case.candidates)
-        return cls(estimate_tokens(json.dumps(shared, ensure_ascii=False)), tuple(map(estimate_tokens, texts)))
+        return cls(bound_tokens(json.dumps(shared, ensure_ascii=False)), tuple(map(bound_tokens, texts)))
 
     def add_like(self, count: int) -> Self:
         """With so many candidates more that have not come yet: each as long as one of those that have."""
@@ -190,7 +190,7 @@ def bound_unknown_group(options: PanelOptions, panels: Panels, *, texts: Sequenc
     """What judging a group takes at most of which nothing is known but its judges: of as many replies as one question
     has room for, each and the task as long as labs' usually are. `texts` count where they are more."""
     calls, replies = _count_calls(options, max(LARGEST_QUESTION, len(texts)))
-    tokens = max(replies * UNKNOWN_REPLY_TOKENS, sum(map(estimate_tokens, texts)))
+    tokens = max(replies * UNKNOWN_REPLY_TOKENS, sum(map(bound_tokens, texts)))
     return _bound_calls(calls, UNKNOWN_TASK_TOKENS + tokens, options, panels)
 
 

@@ -8,7 +8,7 @@ from app.cli.costs import (
     CostEstimate,
     JudgingCost,
     add_up_costs,
-    estimate_prompt_tokens,
+    bound_prompt_tokens,
     estimate_readings,
     estimate_sampling,
 )
@@ -33,11 +33,11 @@ def of(
 
 
 def test_each_attempt_pays_for_its_prompt() -> None:
-    """Forty letters are ten tokens, and a message takes four more."""
+    """Forty letters are at most twenty tokens, and what a message has beside them 21."""
     estimate = of([(task(1), 4), (task(2), 2)], PolicyPrices(10.0, 20.0))
     counts = (estimate.tasks, estimate.attempts, estimate.calls)
-    usage = Usage(prompt_tokens=6 * 14, completion_tokens=600)
-    assert (counts, estimate.usage, estimate.usd, estimate.seconds) == ((2, 6, 6), usage, 0.01284, 3.0)
+    usage = Usage(prompt_tokens=6 * 41, completion_tokens=600)
+    assert (counts, estimate.usage, estimate.usd, estimate.seconds) == ((2, 6, 6), usage, 0.01446, 3.0)
 
 
 def test_a_price_that_is_not_known_leaves_the_whole_unknown() -> None:
@@ -50,13 +50,13 @@ def test_a_price_that_is_not_known_leaves_the_whole_unknown() -> None:
         of(owed, None, [STERN]).most_usd,
         of(owed, priced, [STERN, FREE]).most_usd,
     ]
-    assert most == [pytest.approx(0.00828), 0.00028, 0.004, None, None]
+    assert most == [pytest.approx(0.00882), 0.00082, 0.004, None, None]
 
 
 def test_every_turn_of_an_episode_pays_for_what_was_said_before() -> None:
-    """Prompts of three turns: 14, 14 + 100, 14 + 200."""
+    """Prompts of three turns: 41, 41 + 100, 41 + 200."""
     estimate = of([(task(turns=3), 2)])
-    assert (estimate.calls, estimate.usage) == (6, Usage(prompt_tokens=2 * 342, completion_tokens=600))
+    assert (estimate.calls, estimate.usage) == (6, Usage(prompt_tokens=2 * 423, completion_tokens=600))
 
 
 def test_many_prompts_are_counted_on_some() -> None:
@@ -64,14 +64,14 @@ def test_many_prompts_are_counted_on_some() -> None:
     owed = [(task(number, "x" * (40 if number % 3 else 80)), 1) for number in range(500)]
     estimate = of(owed)
     assert (estimate.usage.prompt_tokens, estimate.counted) == (
-        500 * 24,
-        "at about four characters per token, on 167 of the tasks",
+        500 * 61,
+        "without a tokenizer, on 167 of the tasks",
     )
 
 
 def test_tools_are_part_of_the_prompt() -> None:
     tool = ToolSpec(function=FunctionSpec(name="look", description="Look around.", parameters={}))
-    assert estimate_prompt_tokens(task(tools=(tool,))) > estimate_prompt_tokens(task()) + 10
+    assert bound_prompt_tokens(task(tools=(tool,))) > bound_prompt_tokens(task()) + 10
 
 
 READINGS: dict[tuple[Mode, int, int, int], tuple[int, int]] = {

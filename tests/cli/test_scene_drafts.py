@@ -66,7 +66,7 @@ def test_drafts_wait_in_a_file_and_are_not_served(sheet: Path) -> None:
         0,
         [(False, GOOD["player"], GOOD["probe"]), (False, TURNS["player"], TURNS["probe"])],
     )
-    assert "one request: about" in told.stderr
+    assert "one request: at most" in told.stderr
     assert run(sheet).stdout == "hob_tarrant: 0 scenes for training, 0 for testing, 2 drafts\n"
 
 
@@ -101,7 +101,7 @@ def test_a_line_that_gives_a_secret_away_is_left_out(sheet: Path) -> None:
 def test_the_cost_is_confirmed_on_a_terminal_alone(sheet: Path) -> None:
     server, prices = ("--policy", "http://127.0.0.1:9/v1", "--model", "m"), ("--input-price", 1, "--output-price", 2)
     told = run(sheet, "--propose", 2, *server, *prices)
-    assert (told.exit_code, "at most 400 completion tokens, at most 0.00" in told.stderr) == (2, True), told.stderr
+    assert (told.exit_code, "and 400 completion tokens, at most 0.00" in told.stderr) == (2, True), told.stderr
 
 
 def test_nobody_but_a_person_approves(sheet: Path) -> None:

@@ -26,9 +26,9 @@ from app.cli.campaigns import (
 )
 from app.cli.costs import (
     CostEstimate,
+    bound_prompt_tokens,
     describe_estimate,
     estimate_evaluation_judging,
-    estimate_prompt_tokens,
     estimate_sampling,
 )
 from app.cli.evaluate.attempts import (
@@ -471,6 +471,6 @@ def _build_counter(tokenizer: LocalTokenizer) -> Callable[[HandedOutTask], int]:
         try:
             return len(tokenizer.encode_prompt(task.messages, task.tools))
         except UserError:  # templates that refuse what a system message or tools are
-            return estimate_prompt_tokens(task)
+            return bound_prompt_tokens(task)
 
     return count

@@ -154,7 +154,7 @@ def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(gateway: Served, t
         asked = len(policy.received)
     runs = httpx.get(f"{gateway.url}/runs/dry").status_code
     told = [
-        words for words in ("10 tasks, 40 answers", "4,000 completion tokens", "at most 5.") if words not in done.told
+        words for words in ("10 tasks, 40 answers", "4,000 completion tokens", "at most 9.") if words not in done.told
     ]
     assert (done.exit_code, told, asked, runs, (tmp_path / "out").exists()) == (0, [], 0, 404, False), done.told
 

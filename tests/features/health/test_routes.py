@@ -107,7 +107,7 @@ async def test_the_audit_says_what_it_can_see_and_the_command_prints_alarms(
     told = (await client.get("/runs/a/health")).text
     respx.get("http://127.0.0.1:8000/runs/a/health").respond(200, text=told)
     ran = await asyncio.to_thread(CliRunner().invoke, cli, ["runs", "health", "a"])  # it has a loop of its own
-    shown = [words in ran.output for words in ("since about group 900, noticed", "Length in characters", "ALARM")]
+    shown = [words in ran.output for words in ("since about group 900 (noticed", "Length in characters", "ALARM")]
     assert (ran.exit_code, shown) == (1, [True] * 3)
 
 
