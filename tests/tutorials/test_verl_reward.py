@@ -103,14 +103,18 @@ def test_without_a_size_an_answer_is_scored_by_itself_and_what_is_held_out_is_an
 
 
 @pytest.mark.slow
-async def test_a_gateway_that_starts_later_is_waited_for(tmp_path: Path) -> None:
+def test_a_gateway_that_starts_later_is_waited_for(tmp_path: Path) -> None:
     with serving(tmp_path, settings={"ATROPOS_ENVS_API_KEY": KEY}) as served:
         row, _ = rows(served.url, tmp_path, "countdown")
     port = free_port()
-    asking = asyncio.ensure_future(rewarded(f"http://127.0.0.1:{port}", row, ["4"]))
-    await asyncio.sleep(1)
-    with serving(tmp_path, port=port, settings={"ATROPOS_ENVS_API_KEY": KEY}):
-        assert [one["score"] for one in await asking] == [0.0]
+
+    async def awaited() -> list[dict[str, Any]]:
+        asking = asyncio.ensure_future(rewarded(f"http://127.0.0.1:{port}", row, ["4"]))
+        await asyncio.sleep(1)
+        with serving(tmp_path, port=port, settings={"ATROPOS_ENVS_API_KEY": KEY}):
+            return await asking
+
+    assert [one["score"] for one in asyncio.run(awaited())] == [0.0]
 
 
 def test_what_will_never_be_scored_stops_the_training(gateway: Served, tmp_path: Path) -> None:
