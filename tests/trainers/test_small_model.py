@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from tests.support.serving import free_port, serving
+from tests.support.serving import ROOT, free_port, serving
 from tests.trainers.installed import TUNERS, TUNING, running, wait_until
 from tests.trainers.test_learning_curve import PAGE, SHOWN
 
@@ -28,14 +28,14 @@ MINUTES = 60
 def run_example(folder: Path, words: str, url: str, *more: str) -> str:
     (shown,) = re.findall(rf"^\.venv-trl/bin/python examples/(trl_small\.py {words}.*)$", PAGE, re.MULTILINE)
     script, *arguments = shlex.split(shown.replace(SHOWN, url))
-    with running(folder, Path("examples").absolute() / script, *arguments, *more, installed=TUNERS) as program:
+    with running(folder, ROOT / "examples" / script, *arguments, *more, installed=TUNERS) as program:
         program.finish(MINUTES * 60)
         return program.said()
 
 
 @contextmanager
 def serving_model(folder: Path, name: str, port: int) -> Iterator[str]:
-    script = Path("examples").absolute() / "trl_small.py"
+    script = ROOT / "examples" / "trl_small.py"
     with running(folder, script, "serve", name, port, installed=TUNERS) as program:
         wait_until(lambda: f"serves {name}" in program.said())
         yield f"http://127.0.0.1:{port}/v1"
