@@ -232,7 +232,7 @@ async def _ask_questions(check: _Check, judge: Judge, stored: Mapping[int, Judge
     pace: list[PacedAsking] = []
 
     def follow(asking: PacedAsking) -> None:
-        if asking.measured == FIRST and asking.left * asking.answer_seconds > _PATIENCE_SECONDS:
+        if asking.measured == FIRST and asking.remaining * asking.answer_seconds > _PATIENCE_SECONDS:
             display.say(_describe_time(asking, short=rules.short))
         pace[:] = [asking]
 
@@ -254,8 +254,8 @@ def _describe_time(asking: PacedAsking, *, short: bool) -> str:
         return " to ".join(dict.fromkeys(ends))
 
     words = (
-        f"the first answers took {asking.answer_seconds:.1f} s each; the other {asking.left} questions take "
-        f"{describe(asking.left)}, by how many the server answers at once"
+        f"the first answers took {asking.answer_seconds:.1f} s each; the other {asking.remaining} questions take "
+        f"{describe(asking.remaining)}, by how many the server answers at once"
     )
     return words if short else f"{words}; --short takes {describe(build_short_questions(0).count)}"
 

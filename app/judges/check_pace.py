@@ -60,10 +60,10 @@ class PacedAsking:
 
     @property
     def done(self) -> int:
-        return len(self.answers) - self.left
+        return len(self.answers) - self.remaining
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return self.answers.count(None)
 
     @property
@@ -72,7 +72,7 @@ class PacedAsking:
         return mean(self._seconds) if self._seconds else self._answer_seconds
 
     def estimate_seconds_left(self) -> float:
-        return self.left * self.answer_seconds / self.at_once
+        return self.remaining * self.answer_seconds / self.at_once
 
     def count_in_time(self, deadline_seconds: float) -> int | None:
         """With how many calls at once answers come within a deadline. None where more calls bring more answers."""

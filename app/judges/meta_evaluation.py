@@ -233,7 +233,7 @@ class _CheckReadings:
 
     def _explain_outcome(self) -> str | None:
         patience, asked = self._rules.patience_seconds, self.asking.done
-        if patience is None or not self.asking.left:
+        if patience is None or not self.asking.remaining:
             return None
         failed = sum(answer is not None and answer.error is not None for answer in self.asking.answers)
         if answers_too_seldom(failed, asked):

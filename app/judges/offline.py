@@ -161,11 +161,12 @@ class OfflineJudge:
             why = f"this is {request.language!r}" if request.language else unclear
             words = f"knows {', '.join(LANGUAGES)} and no other language: {why}"
             return blank.model_copy(update={"error": words, "failure": "language"})
-        reader = _Reader(request, language)
-        verdicts = tuple(map(reader.read, request.candidates))
-        clean = rank_verdicts(request.rubric, [each for each in verdicts if each.candidate not in reader.fallen])
-        # Behind those that only say nothing of note, which have no marks either.
-        ranking = (*clean, tuple(reader.fallen)) if reader.fallen else clean
+        read = tuple(map(_Reader(request, language).read, request.candidates))
+        verdicts = tuple(verdict for verdict, _ in read)
+        fallen = tuple(verdict.candidate for verdict, is_fallen in read if is_fallen)
+        clean = rank_verdicts(request.rubric, [verdict for verdict, is_fallen in read if not is_fallen])
+        # Who says a forbidden word stands behind those that only say nothing of note, which earn next to nothing too.
+        ranking = (*clean, fallen) if fallen else clean
         return blank.model_copy(update={"verdicts": verdicts, "ranking": ranking})
 
 
@@ -187,9 +188,7 @@ class _Reader:
         self._phrases = [phrase for each in load_languages().values() for phrase in each.assistant]
         self._line = to_spoken_form("".join(said[-1:]))
         self._banned = {term: contains_words(self._line, term) for term in probes.must_not_mention}
-        """Whether the answered line has the term. It may then be asked about and denied."""
-        self.fallen: list[str] = []
-        """Candidates, among those that were read, with a banned term."""
+        """Whether the answered line has the term."""
         line, self._said = collect(self._line), collect(*said)
         voice = collect(*probes.voice, *iterate_texts(sheet.get("voice") if isinstance(sheet, dict) else None))
         facts = collect(*probes.facts, *probes.must_mention)
@@ -208,12 +207,11 @@ class _Reader:
         applies = {"knowledge_boundary": self._withheld or probes.must_not_mention, "event_grounding": self._events}
         self._silent = {criterion for criterion, about in applies.items() if not about}
 
-    def read(self, candidate: Candidate) -> Verdict:
+    def read(self, candidate: Candidate) -> tuple[Verdict, bool]:
+        """The verdict, and whether the reply falls for what the scene forbids."""
         text = candidate.own or candidate.text
         reply, sentences = Reply(text), {sentence: self._collect(sentence) for sentence in split_sentences(text)}
         banned = [term for term, heard in self._banned.items() if self._falls_for(reply, term, heard)]
-        if banned:
-            self.fallen.append(candidate.id)
         words, total = self._collect(reply.padded_words), len(reply.words)
         if self._line.count(" ") > _ECHO and self._line in reply.padded_words:
             words -= self._said
@@ -230,7 +228,7 @@ class _Reader:
         }
         used = dict.fromkeys(name for named in measures.values() for name in named)
         known = [(len(own & self._told), sentence) for sentence, own in sentences.items()]
-        return Verdict(
+        verdict = Verdict(
             candidate=candidate.id,
             evidence=tuple(sentence for count, sentence in nlargest(2, known) if count),
             claims=tuple(
@@ -243,6 +241,7 @@ class _Reader:
             scores={name: None if name in self._silent else round(mark, 4) for name, mark in marks.items()},
             note=f"Words only, no model: of {total}, {', '.join(f'{counts[name]} from {name}' for name in used)}.",
         )
+        return verdict, bool(banned)
 
     def _iterate_defects(
         self, candidate: Candidate, reply: Reply, words: Words, phrases: Sequence[str], banned: Sequence[str]
@@ -259,10 +258,11 @@ class _Reader:
             yield Defect(code="ignores_event")
 
     def _falls_for(self, reply: Reply, term: str, heard: bool) -> bool:
-        if not reply.mentions(term) or not heard:
-            return reply.mentions(term)
+        """A word that the player said may be asked about and denied."""
+        if not reply.mentions(term):
+            return False
         spoken = (to_spoken_form(each) for each in split_sentences(reply.raw) if self._states(each))
-        return any(contains_words(each, term) for each in spoken)
+        return not heard or any(contains_words(each, term) for each in spoken)
 
     def _gives_away(self, sentence: str) -> bool:
         """Whether it states something withheld."""
