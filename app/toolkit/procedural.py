@@ -56,6 +56,8 @@ class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
     test_size: ClassVar[int] = 1_000
     stats_label: ClassVar[str | None] = "level"
     scores_at_once: ClassVar[bool] = True
+    levels: ClassVar[tuple[Level, ...]] = MIXED
+    """Those that `make` knows. `LEVELS` has `first` too."""
 
     def __init_subclass__(cls, **rest: Any) -> None:
         super().__init_subclass__(**rest)
@@ -99,6 +101,11 @@ class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
     @abstractmethod
     def solution(self, made: MadeT) -> str:
         """A right answer, without tags."""
+
+    def check_params(self, params: BaseModel) -> None:
+        if getattr(params, "level", "mixed") not in (*self.levels, "mixed"):
+            words = f"{self.name} has no such level; there are {', '.join(self.levels)} and mixed"
+            raise InvalidRequest(words, field="params.level")
 
     @property
     def digests(self) -> Mapping[str, str]:
@@ -254,6 +261,7 @@ class DatasetEnvironment(Environment, Generic[RowT]):
         return {**self.own_digests, **rows}
 
     def check_params(self, params: BaseModel) -> None:
+        super().check_params(params)
         self.find_dataset(params)
 
     def find_dataset(self, params: BaseModel) -> Dataset[RowT] | None:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import pytest
 
+from app.domain.errors import InvalidRequest
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.domain.values import Frozen
@@ -25,6 +26,7 @@ class Sum(Frozen):
 class Sums(ProceduralEnvironment[Sum, LevelParams]):
     name: ClassVar[str] = "sums"
     version: ClassVar[str] = "1"
+    levels: ClassVar[tuple[Level, ...]] = LEVELS
     phrasings: ClassVar[Phrasings] = Phrasings(["{number}: {one} + {other}?", "{number}: add {one} to {other}."])
     data: ClassVar[Mapping[str, str]] = {"words": "w"}
 
@@ -80,6 +82,17 @@ def test_one_level_may_be_asked_for(level: Level) -> None:
         (task.metadata["level"], max(SUMS.parse_reference(task).one, SUMS.parse_reference(task).other) < most)
         for task in tasks
     } == {(level, True)}
+
+
+def test_a_level_that_an_environment_does_not_know_is_refused() -> None:
+    class Three(Sums):
+        levels: ClassVar[tuple[Level, ...]] = MIXED
+
+    for level in (*MIXED, "mixed"):
+        Three().check_params(LevelParams.model_validate({"level": level}))
+    with pytest.raises(InvalidRequest, match="there are easy, medium, hard and mixed") as raised:
+        Three().check_params(LevelParams(level="first"))
+    assert raised.value.field == "params.level"
 
 
 def test_no_key_is_in_both_splits() -> None:

@@ -51,7 +51,7 @@ from app.envs.code_exec.rows import CompetitionRow, HumanEvalRow, LiveCodeBenchR
 from app.ports import Tools
 from app.ports.environment import FreeReward
 from app.toolkit.answers import Committed, extract_committed_code, score_without_answer
-from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
+from app.toolkit.procedural import LEVELS, DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import Phrasings, read_packaged_data
 from app.toolkit.thoughts import map_completions
@@ -99,6 +99,7 @@ class CodeTests:
 class CodeExec(DatasetEnvironment[CodeRow], ProceduralEnvironment[CodeExercise, CodeExecParams]):
     name: ClassVar[str] = "code_exec"
     version: ClassVar[str] = "3"
+    levels: ClassVar[tuple[Level, ...]] = LEVELS
     scores_at_once: ClassVar[bool] = False
     runs_programs: ClassVar[bool] = True
     chance: ClassVar[float] = 0.005

@@ -23,7 +23,7 @@ from pydantic import Field, JsonValue
 
 from app.domain.values import Frozen, Split, WholeNumber
 from app.ports.environment import FreeReward
-from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
@@ -51,6 +51,7 @@ class NumberPuzzle(Frozen):
 class Countdown(ProceduralEnvironment[NumberPuzzle, CountdownParams]):
     name: ClassVar[str] = "countdown"
     version: ClassVar[str] = "4"
+    levels: ClassVar[tuple[Level, ...]] = LEVELS
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
         FreeReward(

@@ -41,7 +41,7 @@ from app.envs.instruction_following.instructions import PARTS, PROSE, WORDINGS, 
 from app.envs.instruction_following.texts import CLASHES, ENGLISH_WORDS, FUNCTION_WORDS, find_prose_fault
 from app.ports import Tools
 from app.ports.environment import FreeReward
-from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
+from app.toolkit.procedural import LEVELS, DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
 from app.toolkit.thoughts import map_completions, strip_thinking
@@ -75,6 +75,7 @@ class InstructionFollowing(
 ):
     name: ClassVar[str] = "instruction_following"
     version: ClassVar[str] = "3"
+    levels: ClassVar[tuple[Level, ...]] = LEVELS
     scores_at_once: ClassVar[bool] = True
     phrasings: ClassVar[Phrasings] = Phrasings(_FORMS)
     data: ClassVar[Mapping[str, str]] = {

@@ -25,7 +25,7 @@ from app.envs.json_schema.records import DIGESTS, break_record, draw_record
 from app.ports import Tools
 from app.toolkit.answers import grade_committed
 from app.toolkit.json_answers import ANOTHER, find_fault
-from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 from app.toolkit.thoughts import map_completions
@@ -55,6 +55,7 @@ class JsonExercise(Frozen):
 class JsonSchema(ProceduralEnvironment[JsonExercise, JsonSchemaParams]):
     name: ClassVar[str] = "json_schema"
     version: ClassVar[str] = "2"
+    levels: ClassVar[tuple[Level, ...]] = LEVELS
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "fill.yaml")
     data: ClassVar[Mapping[str, str]] = {"repair": _REPAIR.digest, **DIGESTS}
 

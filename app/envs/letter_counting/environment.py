@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field, TypeAdapter
 
 from app.domain.values import Frozen, WholeNumber, digest
-from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
 
@@ -61,6 +61,7 @@ class LetterQuestion(Frozen):
 class LetterCounting(ProceduralEnvironment[LetterQuestion, LetterCountingParams]):
     name: ClassVar[str] = "letter_counting"
     version: ClassVar[str] = "4"
+    levels: ClassVar[tuple[Level, ...]] = LEVELS
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"words": digest(_PARTS)}
     chance: ClassVar[float] = 0.002

@@ -24,7 +24,7 @@ from app.domain.values import Frozen, WholeNumber
 from app.ports import Tools
 from app.ports.environment import FreeReward
 from app.toolkit.answers import extract_committed
-from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.replay import build_turn, replay_episode, replay_for_score, score_forgery
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
@@ -66,6 +66,7 @@ class MastermindGame:
 class Mastermind(ProceduralEnvironment[SecretCode, MastermindParams]):
     name: ClassVar[str] = "mastermind"
     version: ClassVar[str] = "4"
+    levels: ClassVar[tuple[Level, ...]] = LEVELS
     multi_turn: ClassVar[bool] = True
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     test_size: ClassVar[int] = 500

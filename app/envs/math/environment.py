@@ -27,7 +27,7 @@ from app.domain.values import Frozen, digest
 from app.envs.math.problems import FAMILIES, Topic, make_first_sum
 from app.ports import Tools
 from app.toolkit.math_answers.grading import GoldAnswer, MathRow, check_answer, grade_boxed
-from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
+from app.toolkit.procedural import LEVELS, DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
 
@@ -52,6 +52,7 @@ class MathExercise(Frozen):
 class Math(DatasetEnvironment[MathRow], ProceduralEnvironment[MathExercise, MathParams]):
     name: ClassVar[str] = "math"
     version: ClassVar[str] = "3"
+    levels: ClassVar[tuple[Level, ...]] = LEVELS
     scores_at_once: ClassVar[bool] = False
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"questions": digest({name: list(texts) for name, texts in _QUESTIONS.items()})}

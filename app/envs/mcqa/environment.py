@@ -39,7 +39,7 @@ from app.toolkit.answers import (
     find_choice_fault,
     list_options,
 )
-from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
+from app.toolkit.procedural import LEVELS, DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
 
@@ -154,6 +154,7 @@ class ChoiceQuestion(Frozen):
 class Mcqa(DatasetEnvironment[ChoiceRow | UnorderedChoiceRow], ProceduralEnvironment[ChoiceQuestion, McqaParams]):
     name: ClassVar[str] = "mcqa"
     version: ClassVar[str] = "4"
+    levels: ClassVar[tuple[Level, ...]] = LEVELS
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"material": digest_of_model(_MATERIAL)}
     stats_label: ClassVar[str | None] = "topic"

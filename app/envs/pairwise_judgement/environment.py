@@ -37,7 +37,7 @@ from app.envs.pairwise_judgement.pairs import (
 )
 from app.ports.environment import FreeReward
 from app.toolkit.answers import strip_letter_markup
-from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
+from app.toolkit.procedural import LEVELS, DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import Phrasings
 
@@ -64,6 +64,7 @@ class PairSet(Frozen):
 class PairwiseJudgement(DatasetEnvironment[PairRow], ProceduralEnvironment[PairSet, PairwiseJudgementParams]):
     name: ClassVar[str] = "pairwise_judgement"
     version: ClassVar[str] = "2"
+    levels: ClassVar[tuple[Level, ...]] = LEVELS
     chance: ClassVar[float] = 0.1
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     data: ClassVar[Mapping[str, str]] = DIGESTS

@@ -27,7 +27,7 @@ from app.envs.qa.questions import KINDS, WORDS, AnyAnswerKey, Kind, MathAnswerKe
 from app.ports import Tools
 from app.ports.environment import FreeReward
 from app.toolkit.math_answers.grading import grade_boxed
-from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
+from app.toolkit.procedural import LEVELS, DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
 from app.toolkit.thoughts import map_completions
@@ -46,6 +46,7 @@ class QaParams(LevelParams, DatasetParams):
 class Qa(DatasetEnvironment[QaRow], ProceduralEnvironment[QaExercise, QaParams]):
     name: ClassVar[str] = "qa"
     version: ClassVar[str] = "2"
+    levels: ClassVar[tuple[Level, ...]] = LEVELS
     scores_at_once: ClassVar[bool] = False
     phrasings: ClassVar[Phrasings] = Phrasings(("{question}\n\n{commitment}",))
     data: ClassVar[Mapping[str, str]] = {

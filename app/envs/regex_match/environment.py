@@ -22,7 +22,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field, TypeAdapter
 
 from app.domain.values import Frozen, WholeNumber, digest
-from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
 from app.toolkit.texts import MOST_STEPS, Pattern, compile_pattern
@@ -262,6 +262,7 @@ class HiddenStrings(Frozen):
 class RegexMatch(ProceduralEnvironment[RegexExercise, RegexMatchParams]):
     name: ClassVar[str] = "regex_match"
     version: ClassVar[str] = "4"
+    levels: ClassVar[tuple[Level, ...]] = LEVELS
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     chance: ClassVar[float] = 0.002
     data: ClassVar[Mapping[str, str]] = {"words": digest(_WORDS)}

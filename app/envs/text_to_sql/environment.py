@@ -34,7 +34,7 @@ from app.envs.text_to_sql.rows import SqlDatabases, SqlRow, asks_for_order, find
 from app.ports import Tools
 from app.ports.environment import FreeReward
 from app.toolkit.answers import grade_committed_in_worker
-from app.toolkit.procedural import DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
+from app.toolkit.procedural import LEVELS, DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
@@ -60,6 +60,7 @@ class SqlTaskSpec(Frozen):
 class TextToSql(DatasetEnvironment[SqlRow], ProceduralEnvironment[SqlTaskSpec, SqlParams]):
     name: ClassVar[str] = "text_to_sql"
     version: ClassVar[str] = "3"
+    levels: ClassVar[tuple[Level, ...]] = LEVELS
     scores_at_once: ClassVar[bool] = False
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     data: ClassVar[Mapping[str, str]] = {"domains": database_domains.DIGEST, "questions": questions.DIGEST}

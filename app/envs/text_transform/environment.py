@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Final
 from pydantic import Field, TypeAdapter
 
 from app.domain.values import Frozen, WholeNumber, digest
-from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
 
@@ -85,6 +85,7 @@ CHANGES: Final[Mapping[str, _Change]] = {**_ANYWHERE, **_LAST}
 class TextTransform(ProceduralEnvironment[TransformExercise, TextTransformParams]):
     name: ClassVar[str] = "text_transform"
     version: ClassVar[str] = "3"
+    levels: ClassVar[tuple[Level, ...]] = LEVELS
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"words": digest(_WORDS)}
 

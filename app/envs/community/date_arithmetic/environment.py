@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field, TypeAdapter
 
 from app.domain.values import Frozen, WholeNumber, digest
-from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
 
@@ -76,6 +76,7 @@ class DateWalk(Frozen):
 class DateArithmetic(ProceduralEnvironment[DateWalk, DateArithmeticParams]):
     name: ClassVar[str] = "date_arithmetic"
     version: ClassVar[str] = "2"
+    levels: ClassVar[tuple[Level, ...]] = LEVELS
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"steps": digest(_STEP_TEXTS), "rules": digest(_RULES)}
 
