@@ -8,11 +8,12 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 
+from app.characters.actions import list_tools
 from app.characters.scenes import Scene, SceneSet
 from app.characters.schema import LANGUAGES, CharacterSheet, build_judge_view, build_policy_view
 from app.domain.judging import GateFacts, Probes, SecretTerms, SourceEvent
 from app.domain.scores import ReferenceKind
-from app.domain.tasks import Message, Passage, Withheld
+from app.domain.tasks import Message, Passage, ToolSpec, Withheld
 from app.domain.values import Frozen, WholeNumber, require_encodable
 
 _NAMED: Final = frozenset(["de", "en", "es", "fr", "it", "ja", "ko", "pt", "ru", "zh"])
@@ -67,6 +68,11 @@ class Cast:
     def allows_made_references(self) -> bool:
         """Whether a judge may write some. Without examples of how the character speaks it would only guess."""
         return self.sheet.probes.calibration and bool(self.sheet.voice.examples)
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """What the character can do in this scene beyond words; none where it has the old form of actions."""
+        return () if self.scene.acts is None else list_tools(self.sheet, self.scene.acts)
 
     def compute_word_limit(self, staging: "Staging") -> int:
         return min(staging.reply_words, self.sheet.output.max_words)
@@ -189,6 +195,8 @@ def build_prompt_values(
         "player_name": staging.player_name,
         "language": LANGUAGES[language][0] if language in _NAMED else language,
         "words": cast.compute_word_limit(staging),
+        "has_tools": bool(cast.tools),
+        "state": None if cast.scene.acts is None else cast.scene.acts.state,
     }
 
 
@@ -234,6 +242,7 @@ def build_case_document(
         "as_of": None if as_of is None else as_of.isoformat(),
         "player": staging.player_name or cast.sheet.scenario.player,
         "secrets_that_may_be_told": list(scene.may_reveal),
+        **_describe_acts(cast),
     }
     return {
         "character_sheet": _leave_out_repeated(build_judge_view(cast.sheet), staged),
@@ -250,6 +259,14 @@ def build_case_document(
         ],
         **({"candidates_are": _EPISODES} if scene.max_turns > 1 else {}),
     }
+
+
+def _describe_acts(cast: Cast) -> dict[str, JsonValue]:
+    """What judges know of a scene with actions: they judge the line, and code the calls."""
+    if cast.scene.acts is None:
+        return {}
+    actions = {tool.function.name: tool.function.description for tool in cast.tools}
+    return {"what_is_here": cast.scene.acts.state, "actions_checked_apart": {**actions}}
 
 
 def _leave_out_repeated(sheet: dict[str, JsonValue], scene: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -289,6 +306,9 @@ def build_scene_probes(cast: Cast) -> Probes:
 def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequence[Withheld] = ()) -> GateFacts:
     sheet, scene = cast.sheet, cast.scene
     player_lines = [line.text for line in scene.history if line.speaker == "player"]
+    # Where actions are tools, brackets are read as calls, and no gate asks about them.
+    written = () if scene.acts is not None else sheet.actions.allowed
+    bracketed = tuple(action.name for action in written if action.parameters is None)
     return GateFacts(
         speaker=sheet.identity.name,
         aliases=sheet.identity.aliases,
@@ -315,8 +335,8 @@ def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequen
         examples=tuple(example.reply for example in sheet.voice.examples),
         max_words=cast.compute_word_limit(staging),
         language=sheet.voice.language,
-        allowed_actions=tuple(action.name for action in sheet.actions.allowed),
-        most_actions=sheet.actions.at_most if sheet.actions.allowed else None,
+        allowed_actions=bracketed,
+        most_actions=sheet.actions.at_most if bracketed else None,
         spoken_words_only=sheet.output.narration == "none",
         disabled=sheet.gates.disabled,
     )

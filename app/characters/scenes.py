@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
+from app.characters.actions import SceneActs
 from app.characters.lorebooks import split_spoken_words
 from app.characters.schema import SAID, CharacterSheet, Language, Text, Word, Words
 from app.domain.judging import Probes
@@ -27,6 +28,7 @@ SceneKind = Literal[
     "insult",
     "small_talk",
     "prompt_theft",
+    "action",
 ]
 """What a scene probes."""
 
@@ -87,7 +89,7 @@ class PlayerTurn(Frozen):
 class Scene(Frozen):
     """Everything but the character. It opens with a line of the player, an event or another's line: exactly one of
     `player`, `event` and `bystander`. Nothing of `withheld`, `may_reveal`, `not_for`, `probes`, `exemplar`, `plain`,
-    `generic` and `probe` reaches the model."""
+    `generic` and `probe` reaches the model, and of `acts` its `state` and its actions alone."""
 
     id: Name
     kind: SceneKind
@@ -123,6 +125,15 @@ class Scene(Frozen):
     """The field that the scene probes, such as `relation: Mara` or `secret: 2`; its kind where nothing is said."""
     since: Annotated[AwareDatetime | None, SAID] = None
     """Game time of its newest event: the scene is no task of an earlier `as_of`."""
+    acts: Annotated[SceneActs | None, SAID] = None
+    """What the character can do here, and what it should; in scenes of one reply. Without it, typed actions of the
+    sheet are not offered."""
+
+    @model_validator(mode="after")
+    def _require_one_reply_with_acts(self) -> Self:
+        if self.acts is not None and self.turns:
+            raise ValueError("acts: a scene with actions has one reply, so no turns")
+        return self
 
     @model_validator(mode="after")
     def _require_alternation(self) -> Self:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 from pydantic_core import from_json, to_json
 
+from app.characters.actions import write_reply
 from app.characters.archives import list_world_files, read_world
 from app.characters.authored_texts import read_in_worker, reads_authored
 from app.characters.casting import (
@@ -47,10 +48,10 @@ from app.envs.npc_arena.roster import (
     SheetDraft,
     Turns,
     Written,
-    add_flags,
     build_entry,
     build_single_scene_set,
     cast_draft,
+    complete_score,
     compose_brief,
     derive_seed,
     extract_spoken,
@@ -235,7 +236,11 @@ class NpcArena(DatasetEnvironment[SceneRow]):
 
     def gold(self, task: Task) -> Completion | None:
         cast = self.find_cast(task) if self._rows.has(task) else None
-        return None if cast is None or cast.scene.exemplar is None else Completion(text=cast.scene.exemplar)
+        if cast is None or cast.scene.exemplar is None:
+            return None
+        acts = cast.scene.acts
+        calls = [] if acts is None else [call.build_minimal_call() for call in acts.right[0]]
+        return Completion(text=cast.scene.exemplar) if acts is None else write_reply(cast.scene.exemplar, calls)
 
     def _build_bare_task(self, cast: Cast, params: BaseModel) -> Task:
         chosen = NpcArenaParams.model_validate(params)
@@ -300,9 +305,9 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         return requested.model_copy(update={name: parts[name] for name in parts if brought[name]})
 
     def references(self, task: Task) -> ReferencePlan | None:
-        """None for scenes of several replies: a transcript cannot be compared with a reply."""
+        """None for scenes of several replies or with actions: a line alone cannot be compared with those."""
         cast = self.find_cast(task)
-        if cast is None or cast.scene.max_turns > 1:
+        if cast is None or cast.scene.max_turns > 1 or cast.scene.acts is not None:
             return None
         return ReferencePlan(
             scene=digest([self.name, cast.sheet.digest, digest_of_model(cast.scene)]),
@@ -319,7 +324,9 @@ class NpcArena(DatasetEnvironment[SceneRow]):
             return [Score.unscored("version_changed", "this character or scene is no longer there")] * len(group)
         entries, case = await self._enter(task, cast, group)
         scores = iter(() if case is None else (await tools.panel.judge(case)).scores)
-        return [add_flags(next(scores), entry) if isinstance(entry, CandidateEntry) else entry for entry in entries]
+        return [
+            complete_score(next(scores), entry) if isinstance(entry, CandidateEntry) else entry for entry in entries
+        ]
 
     async def build_cases(self, task: Task, group: Sequence[Completion]) -> list[Case]:
         if (cast := self.find_cast(task)) is None:
@@ -334,7 +341,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         those that do."""
         reference = NpcArenaReference.model_validate(task.reference)
         facts = build_gate_facts(cast, reference.params, task.messages[0].content or "", reference.withheld)
-        entries = await map_completions(group, lambda one: build_entry(cast.scene, one, facts, extract_spoken))
+        entries = await map_completions(group, lambda one: build_entry(cast, one, facts, extract_spoken))
         entered = [entry for entry in entries if isinstance(entry, CandidateEntry)]
         if not entered:
             return entries, None
@@ -364,6 +371,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         prompt = _PROMPT.render(**build_prompt_values(cast, reference.params, reference.passages, reference.now))
         return Task(
             messages=(Message(role="system", content=prompt), *build_conversation(cast)),
+            tools=cast.tools,
             max_turns=cast.scene.max_turns,
             metadata=build_public_facts(cast),
             reference=reference.model_dump(mode="json"),

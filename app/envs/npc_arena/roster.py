@@ -15,6 +15,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
+from app.characters.actions import VerifiedAction, add_action, read_reply, verify_calls
 from app.characters.casting import Cast, build_conversation, cast_in_scene
 from app.characters.lorebooks import PreparedBooks, recall_from, split_spoken_words
 from app.characters.scenes import Scene, SceneEvent, SceneSet
@@ -308,10 +309,16 @@ class CandidateEntry:
     """Added to the judges' flags."""
     messages: tuple[Message, ...] = ()
     """The episode that `text` tells."""
+    action: VerifiedAction | None = None
+    """What the calls are worth, in a scene with actions."""
 
 
-def build_entry(scene: Scene, completion: Completion, facts: GateFacts, hear: _ReplyFilter) -> CandidateEntry | Score:
+def build_entry(cast: Cast, completion: Completion, facts: GateFacts, hear: _ReplyFilter) -> CandidateEntry | Score:
     """What judges get, or the score of a forged transcript, which needs no judge."""
+    scene = cast.scene
+    if scene.acts is not None:
+        reply = read_reply(completion, cast.tools)
+        return CandidateEntry(reply.line, action=verify_calls(reply, scene.acts, cast.tools))
     if scene.max_turns == 1:
         return CandidateEntry(completion.answer)
     try:
@@ -358,5 +365,8 @@ def extract_spoken(reply: str) -> str:
     return strip_thinking(reply).text.strip()
 
 
-def add_flags(score: Score, entry: CandidateEntry) -> Score:
-    return score.model_copy(update={"flags": (*score.flags, *entry.flags)}) if entry.flags else score
+def complete_score(score: Score, entry: CandidateEntry) -> Score:
+    """The judges' score with what code knows of the completion."""
+    if entry.flags:
+        score = score.model_copy(update={"flags": (*score.flags, *entry.flags)})
+    return score if entry.action is None else add_action(score, entry.action)
