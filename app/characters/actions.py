@@ -147,6 +147,8 @@ def find_acts_fault(actions: Actions, acts: SceneActs) -> ActsFault | None:
 
 def _find_acts_faults(actions: Actions, acts: SceneActs) -> Iterator[ActsFault]:
     tools = list_tools(actions, acts)
+    if not tools:
+        yield ActsFault("acts", "neither the sheet nor `more` has an action")
     own = [action.name for action in actions.allowed]
     for number, action in enumerate(acts.more):
         if action.name in (*own, *(earlier.name for earlier in acts.more[:number])):
