@@ -102,7 +102,7 @@ async def test_sheets_and_scenes_that_come_together_are_checked_together() -> No
 
 RIGHT = "acts: {right: [[{name: ring}]], tempting: [{say: Aye., why: untrue, calls: [{name: ring}]}]}"
 ACTING = f"character: mara\nscenes:\n- {{id: a, kind: action, split: train, player: Ring!,\n   {RIGHT}}}\n"
-UNTOLD = "its calls are right: a judge alone can tell that it is wrong"
+UNTOLD = "its calls are right, so the reply is paid for them"
 
 
 async def test_actions_of_scenes_are_checked_beside_those_of_the_sheet_whichever_is_written() -> None:
