@@ -9,8 +9,8 @@ Calls are verified by code alone, and the line is judged without them. A call th
 costs the action, never the line. A scene in which no call is right says `right: [[]]`. Whether the words tell of a deed
 that no call does is not looked for: words for deeds are in every honest line, too. Such a reply lacks the call.
 
-reward = gate x min(cap, (1 - a) x line + a x action), with a = `ACTION_SHARE`. A defect of the line, a forbidden call
-and a reply without words each set a cap; the lowest counts.
+reward = gate x min(cap, (1 - a) x line + a x action), with a = `ACTION_SHARE`. A defect of the line and a forbidden
+call each set a cap; the lower counts. The line of a reply of calls alone is worth 0, and no judge reads it.
 """
 
 import math
@@ -45,14 +45,10 @@ ACTION_SHARE: Final = 0.3
 """The action's share of the reward. The line keeps more, since most replies are judged by how they are said."""
 FORBIDDEN_CAP: Final = 0.2
 """The most that a reply with a forbidden call earns."""
-SILENT_CAP: Final = 0.5
-"""The most that a reply of calls alone earns: the prompt asks for words, and a deed alone is no line."""
 _PART: Final = 0.5
 """What a part of a right set is worth at most: less than any whole, so that a policy that calls much never gains."""
 _MOST_SETS: Final = 8
 _MOST_CALLS: Final = 8
-_MOST_TOLD: Final = 3
-"""Deeds that are told in place of words, few enough that no gate takes them for a tale."""
 NO_ARGUMENTS: Final[dict[str, JsonValue]] = {"type": "object", "properties": {}}
 
 
@@ -213,12 +209,15 @@ def find_untold(actions: Actions, acts: SceneActs, exemplar: str | None) -> Iter
 @dataclass(frozen=True)
 class SpokenReply:
     line: str
-    """What was said, without thinking and calls. Calls without a word are told by their names, between asterisks."""
+    """What was said, without thinking and calls."""
     calls: tuple[ParsedCall, ...] = ()
     malformed: tuple[str, ...] = ()
     """Why a call cannot be read, one text for each; they quote at most a few characters of the reply."""
-    is_silent: bool = False
-    """There are calls and no words."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether there are calls and no words."""
+        return not self.line and bool(self.calls or self.malformed)
 
 
 def read_reply(completion: Completion, tools: Sequence[ToolSpec]) -> SpokenReply:
@@ -236,9 +235,7 @@ def read_reply(completion: Completion, tools: Sequence[ToolSpec]) -> SpokenReply
         malformed = (*malformed, "there are calls both in `tool_calls` and in the text")
     malformed = (*malformed, *loose.faults)
     calls = (*(native or typed), *loose.bracketed)
-    told = [*dict.fromkeys(call.name for call in calls if call.name in known)][:_MOST_TOLD]
-    is_silent = bool(told) and not loose.said
-    return SpokenReply(f"*{', '.join(told)}*" if is_silent else loose.said, calls, malformed, is_silent)
+    return SpokenReply(loose.said, calls, malformed)
 
 
 def _find_words(answer: str, written: CallReading) -> str:
@@ -277,8 +274,8 @@ class VerifiedAction:
     note: str
     """What is right, or what is wrong in words that do not tell the right answer."""
     flags: tuple[str, ...] = ()
-    cap: Unit | None = None
-    """The most that the whole reply earns."""
+    is_forbidden: bool = False
+    is_silent: bool = False
 
 
 def verify_calls(reply: SpokenReply, acts: SceneActs, tools: Sequence[ToolSpec], at_most: int) -> VerifiedAction:
@@ -302,8 +299,8 @@ def verify_calls(reply: SpokenReply, acts: SceneActs, tools: Sequence[ToolSpec],
         "no_call": not counted and not reply.malformed and all(acts.right),
         "no_words": reply.is_silent,
     }
-    caps = [cap for cap, holds in ((FORBIDDEN_CAP, is_forbidden), (SILENT_CAP, reply.is_silent)) if holds]
-    return VerifiedAction(value, note, tuple(flag for flag, is_so in flags.items() if is_so), min(caps, default=None))
+    raised = tuple(flag for flag, is_so in flags.items() if is_so)
+    return VerifiedAction(value, note, raised, is_forbidden, reply.is_silent)
 
 
 def _match_set(
@@ -353,7 +350,7 @@ def add_action(score: Score, verified: VerifiedAction) -> Score:
     absolute = _mix(score.reward if score.absolute is None else score.absolute, verified)
     relative = None if score.relative is None else _mix(score.relative, verified)
     weight = 0.0 if relative is None else score.relative_weight or 0.0
-    cap = min((one for one in (score.cap, verified.cap) if one is not None), default=None)
+    cap = _bound(score.cap, verified)
     return score.model_copy(
         update={
             "reward": combine(score.gate, absolute, relative or 0.0, weight, 1.0 if cap is None else cap),
@@ -364,6 +361,25 @@ def add_action(score: Score, verified: VerifiedAction) -> Score:
             "flags": flags,
         }
     )
+
+
+def score_silence(verified: VerifiedAction) -> Score:
+    """The score of calls without words. A judge would take the mere name of a deed for a line."""
+    absolute, cap = _mix(0.0, verified), _bound(None, verified)
+    return Score(
+        outcome="scored",
+        reward=combine(1.0, absolute, 0.0, 0.0, 1.0 if cap is None else cap),
+        gate=1.0,
+        absolute=absolute,
+        cap=cap,
+        criteria=(_build_criterion(verified),),
+        flags=verified.flags,
+        rationale=f"Nothing is said, so the action alone counts, {ACTION_SHARE:.0%} of the reward: {verified.note}.",
+    )
+
+
+def _bound(cap: Unit | None, verified: VerifiedAction) -> Unit | None:
+    return min(FORBIDDEN_CAP, 1.0 if cap is None else cap) if verified.is_forbidden else cap
 
 
 def _mix(part: Unit, verified: VerifiedAction) -> Unit:

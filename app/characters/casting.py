@@ -24,7 +24,7 @@ _OPENING = "opening"
 _EPISODES = "JSON lines: npc is the character, to be judged by all its lines; player follows a script"
 _LINES_OF_ACTORS = (
     "the words alone: actions that the scene lists are called beside them, and code checks those; judge what is said, "
-    "neither for nor against what is done; names of actions between asterisks stand for a reply without words"
+    "neither for nor against what is done"
 )
 
 

@@ -345,7 +345,7 @@ def _take_out(part: float | None, action: Criterion | None) -> float:
 def _explain_cap(score: Score) -> str:
     if "forbidden_action" in score.flags:
         return "An action that is forbidden here"
-    return "A reply of actions alone" if "no_words" in score.flags else "A defect that the judges reported"
+    return "A defect that the judges reported"
 
 
 def combine(gate: float, absolute: float, relative: float, relative_weight: float, cap: float = 1.0) -> float:

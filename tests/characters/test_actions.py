@@ -17,6 +17,7 @@ from app.characters.actions import (
     find_untold,
     list_tools,
     read_reply,
+    score_silence,
     verify_calls,
     write_reply,
 )
@@ -53,14 +54,14 @@ def tell(reply: SpokenReply) -> list[str]:
 def test_a_text_is_taken_apart_into_line_and_calls(text: str) -> None:
     reply = read_reply(Completion(text=text), TOOLS)
     told = TABLE["replies"][text]
-    assert (tell(reply), reply.is_silent) == (told, len(told) > 1 and told[0].startswith("*"))
+    assert (tell(reply), reply.is_silent) == (told, len(told) > 1 and not told[0])
 
 
 @pytest.mark.parametrize(
     ("content", "arguments", "told"),
     [
         ("Here. [look_around]", "{}", ["Here.", "ring_bell {}", "look_around {}"]),
-        (None, "", ["*ring_bell*", "ring_bell {}"]),
+        (None, "", ["", "ring_bell {}"]),
         ("Here.", '{"a": 1', ["Here.", "!the JSON cannot be read"]),
         (
             "Here. ring_bell()",
@@ -100,8 +101,7 @@ MARKS = [
 def test_any_text_is_a_reply(text: str) -> None:
     reply = read_reply(Completion(text=text), TOOLS)
     verified = verify_calls(reply, RIGHT, TOOLS, ACTIONS.at_most)
-    assert reply.is_silent <= bool(reply.calls)
-    assert len(reply.line) <= max(len(text), len("*ring_bell, give_item*"))
+    assert len(reply.line) <= len(text)
     assert (verified.value < 1.0) or not reply.malformed
 
 
@@ -110,14 +110,13 @@ def test_a_text_longer_than_any_line_is_words() -> None:
     assert tell(read_reply(Completion(text=f"Aye. {text}"), TOOLS)) == [f"Aye. {text}".strip()]
 
 
-@pytest.mark.parametrize(
-    ("changes", "made", "value", "note", "flags", "cap"), [(*row, None)[:6] for row in TABLE["verified"]]
-)
+@pytest.mark.parametrize(("changes", "made", "value", "note", "flags"), TABLE["verified"])
 def test_calls_are_worth_what_they_have_of_a_right_set(
-    changes: dict[str, Any], made: list[str], value: float, note: str, flags: list[str], cap: float | None
+    changes: dict[str, Any], made: list[str], value: float, note: str, flags: list[str]
 ) -> None:
     verified = verify_calls(parse_calls(made), change_acts(changes), TOOLS, ACTIONS.at_most)
-    assert verified == VerifiedAction(pytest.approx(value, abs=1e-4), note, tuple(flags), cap)  # type: ignore[arg-type]
+    told = (round(verified.value, 4), verified.note, [*verified.flags], verified.is_forbidden)
+    assert told == (value, note, flags, "forbidden_action" in flags)
 
 
 @pytest.mark.parametrize(("changes", "fault"), TABLE["faults"])
@@ -181,15 +180,9 @@ def test_the_action_is_mixed_into_every_part_of_the_score() -> None:
         ({"cap": 0.3}, VerifiedAction(1.0, "right"), 0.3, "A defect that the judges reported caps the reward at 0.30."),
         (
             {},
-            VerifiedAction(0.0, "wrong", ("forbidden_action",), 0.2),
+            VerifiedAction(0.0, "wrong", ("forbidden_action",), is_forbidden=True),
             0.2,
             "is forbidden here caps the reward at 0.20.",
-        ),
-        (
-            {},
-            VerifiedAction(1.0, "right", ("no_words",), 0.5),
-            0.5,
-            "A reply of actions alone caps the reward at 0.50.",
         ),
         ({"relative": None, "relative_weight": None}, VerifiedAction(0.0, "wrong"), 0.28, "of the reward: wrong."),
         ({"gate": 0.0, "reward": 0.0}, VerifiedAction(1.0, "right"), 0.0, "."),
@@ -206,6 +199,13 @@ def test_caps_and_gates_bound_line_and_action_together(
     assert (score.reward, followed) == (pytest.approx(reward), pytest.approx(reward))
     assert explain_score(score).endswith(ends)
     assert score.flags == verified.flags
+
+
+def test_of_calls_without_words_the_action_alone_counts() -> None:
+    forbidden = VerifiedAction(1.0, "right", ("no_words", "forbidden_action"), is_forbidden=True, is_silent=True)
+    scores = [score_silence(one) for one in (VerifiedAction(0.5, "half", ("no_words",), is_silent=True), forbidden)]
+    assert [(score.reward, score.absolute, score.cap) for score in scores] == [(0.15, 0.15, None), (0.2, 0.3, 0.2)]
+    assert explain_score(scores[0]) == "Nothing is said, so the action alone counts, 30% of the reward: half."
 
 
 def test_what_was_written_is_read_back() -> None:

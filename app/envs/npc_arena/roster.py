@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from app.characters.actions import VerifiedAction, add_action, read_reply, verify_calls
+from app.characters.actions import VerifiedAction, add_action, read_reply, score_silence, verify_calls
 from app.characters.casting import Cast, build_conversation, cast_in_scene
 from app.characters.lorebooks import PreparedBooks, recall_from, split_spoken_words
 from app.characters.scenes import Scene, SceneEvent, SceneSet
@@ -323,11 +323,12 @@ class CandidateEntry:
 
 
 def build_entry(cast: Cast, completion: Completion, facts: GateFacts, hear: _ReplyFilter) -> CandidateEntry | Score:
-    """What judges get, or the score of a forged transcript, which needs no judge."""
+    """What judges get, or the score of what needs no judge: a forged transcript, and calls without words."""
     scene = cast.scene
     if scene.acts is not None:
         reply, most = read_reply(completion, cast.tools), cast.sheet.actions.at_most
-        return CandidateEntry(reply.line, action=verify_calls(reply, scene.acts, cast.tools, most))
+        action = verify_calls(reply, scene.acts, cast.tools, most)
+        return score_silence(action) if action.is_silent else CandidateEntry(reply.line, action=action)
     if scene.max_turns == 1:
         return CandidateEntry(completion.answer)
     try:

@@ -95,7 +95,7 @@ def test_judges_read_the_line_and_what_could_be_done_but_not_what_is_right() -> 
     scores = asyncio.run(arena.environment.score(arena.task, group, Tools(panel=panel)))
     (case,) = panel.cases
     scene: Any = case.document["scene"]
-    assert case.candidates == ("Catch.", "Catch.", "*toss_line*", "*throws the rope*")
+    assert case.candidates == ("Catch.", "Catch.", "*throws the rope*")
     assert (
         scene["what_is_here"],
         scene["actions"]["toss_line"],
