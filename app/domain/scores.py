@@ -317,7 +317,7 @@ def explain_score(score: Score) -> str:
 
 
 def _explain_judged(score: Score) -> Iterator[str]:
-    action = next((one for one in reversed(score.criteria) if one.name == ACTION and one.note), None)
+    action = find_action(score)
     read = [one for one in score.criteria if one.value is not None and one is not action]
     values = [(one.value, one.name.replace("_", " ")) for one in read if one.value is not None]
     best, worst = max(values, default=None), min(values, default=None)
@@ -329,10 +329,24 @@ def _explain_judged(score: Score) -> Iterator[str]:
         relative = _take_out(score.relative, action)
         place = "above" if relative > 0.5 else "below" if relative < 0.5 else "in"
         yield f"Beside the other replies it stands {place} the middle ({relative:.2f})."
-    if action is not None:
-        yield f"Its action is worth {action.value:.2f}, and {action.weight:.0%} of the reward: {action.note}."
+    yield from filter(None, [explain_action(score)])
     if score.cap is not None and score.reward == score.cap:
         yield f"{_explain_cap(score)} caps the reward at {score.cap:.2f}."
+
+
+def find_action(score: Score) -> Criterion | None:
+    """What code verified of a character's calls; a rubric may have a criterion of that name, too."""
+    return next((one for one in reversed(score.criteria) if one.name == ACTION and one.note), None)
+
+
+def explain_action(score: Score) -> str:
+    """What the calls of a reply were worth, and why, in a sentence; empty where no calls were verified."""
+    action = find_action(score)
+    return (
+        ""
+        if action is None
+        else f"Its action scores {action.value:.2f} ({action.weight:.0%} of the reward): {action.note}."
+    )
 
 
 def _take_out(part: float | None, action: Criterion | None) -> float:

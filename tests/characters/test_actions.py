@@ -170,7 +170,7 @@ def test_the_action_is_mixed_into_every_part_of_the_score() -> None:
     assert score.criteria[-1] == Criterion(name="action", value=1.0, weight=0.3, note="the calls are right")
     assert explain_score(score) == (
         "Judged 0.40 by itself. Beside the other replies it stands above the middle (0.60). "
-        "Its action is worth 1.00, and 30% of the reward: the calls are right."
+        "Its action scores 1.00 (30% of the reward): the calls are right."
     )
 
 
@@ -184,7 +184,7 @@ def test_the_action_is_mixed_into_every_part_of_the_score() -> None:
             0.2,
             "is forbidden here caps the reward at 0.20.",
         ),
-        ({"relative": None, "relative_weight": None}, VerifiedAction(0.0, "wrong"), 0.28, "of the reward: wrong."),
+        ({"relative": None, "relative_weight": None}, VerifiedAction(0.0, "wrong"), 0.28, "of the reward): wrong."),
         ({"gate": 0.0, "reward": 0.0}, VerifiedAction(1.0, "right"), 0.0, "."),
     ],
 )
@@ -196,7 +196,7 @@ def test_caps_and_gates_bound_line_and_action_together(
     followed = combine(
         score.gate or 0.0, score.absolute or 0.0, score.relative or 0.0, score.relative_weight or 0.0, cap
     )
-    assert (score.reward, followed) == (pytest.approx(reward), pytest.approx(reward))
+    assert [score.reward, followed] == pytest.approx([reward, reward])
     assert explain_score(score).endswith(ends)
     assert score.flags == verified.flags
 
