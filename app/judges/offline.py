@@ -129,7 +129,7 @@ _MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
 _TAKEN_UP: Final = ("line", "conversation, whatever is preferred")
 """Words tell nothing of other criteria, such as a preference: only whether the reply takes up what was said."""
 _ANSWERING: Final = "responsiveness"
-"""The criterion in which the truth is the whole answer to a sincere question."""
+"""The criterion in which a sincere question is answered by the truth alone."""
 _MISSED: Final = 50
 """So many words of a reply count as one more word that is not shared."""
 _ECHO: Final = 4
@@ -230,8 +230,8 @@ class _Reader:
             name: 0.0 if banned else max(least, 0.5 ** len(phrases) * fmean(shares[one] for one in named))
             for name, named in measures.items()
         }
-        if honest and _ANSWERING in marks and not banned:
-            marks[_ANSWERING] = 1.0
+        if self._is_asked and _ANSWERING in marks and not banned:
+            marks[_ANSWERING] = 1.0 if honest else least
         used = dict.fromkeys(name for named in measures.values() for name in named)
         known = [(len(own & self._told), sentence) for sentence, own in sentences.items()]
         verdict = Verdict(
