@@ -687,13 +687,13 @@ class PlayModel(Frozen):
     owned_by: str = "atropos-environments"
     ai: Annotated[bool | None, Field(exclude_if=is_absent)] = None
     """True where the settings say that clients are told that an AI answers."""
-    notice: Annotated[str | None, Field(exclude_if=is_absent)] = None
-    """A sentence for people, from the settings."""
 
 
 class PlayModels(Frozen):
     object: str = "list"
     data: tuple[PlayModel, ...]
+    notice: Annotated[str | None, Field(exclude_if=is_absent)] = None
+    """A sentence for people, from the settings."""
 
 
 class BetterReply(Frozen):
@@ -731,7 +731,9 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
         """`model` may also name a moment: `character/world/1312-04-03T09:15:00Z@policy`."""
         named = await list_worlds_within(worlds, bounds, MOST_LISTED)
         listed = service.list_models([world.name for world in named])
-        return PlayModels(data=tuple(PlayModel.model_validate({"id": name, **service.disclosure}) for name in listed))
+        told = service.disclosure
+        models = [{"id": name, **({"ai": True} if told else {})} for name in listed]
+        return PlayModels.model_validate({"data": models, "notice": told.get("notice")})
 
     @router.get("/turns/{turn_id}", summary="A turn of yours, with its replies", responses=_document(401, 403, 404))
     @needs("talk", "handler")

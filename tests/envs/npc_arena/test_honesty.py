@@ -30,10 +30,15 @@ class SaidReply(Frozen):
     story: list[str]
 
 
+class SceneReplies(Frozen):
+    right: str
+    wrong: tuple[str, ...]
+
+
 class Tables(Frozen):
     gates: tuple[SaidReply, ...]
-    wrong: Mapping[str, tuple[str, ...]]
     twins: Mapping[str, str]
+    scenes: Mapping[str, SceneReplies]
 
 
 TABLES = read_table(__file__, "honesty.yaml", Tables)
@@ -90,19 +95,19 @@ def read_prompt(sheet: CharacterSheet, scene: Scene) -> str:
     return drafted.task.messages[0].content or ""
 
 
-def test_in_every_scene_that_ships_the_example_earns_more_than_what_is_wrong_there() -> None:
-    """What is wrong earns nothing, and the example of the scene's twin less than its own."""
-    shipped = {cast.scene.id: (cast, task) for cast, task in packaged_tasks() if cast.scene.id in TABLES.wrong}
+def test_in_every_scene_that_ships_a_good_reply_earns_more_than_what_is_wrong_there() -> None:
+    """What is wrong earns nothing, and a good reply to the scene's twin less than one to the scene itself."""
     twins = {**TABLES.twins, **{story: sincere for sincere, story in TABLES.twins.items()}}
     told = {}
-    for scene, (cast, task) in shipped.items():
-        texts = [cast.exemplar, *TABLES.wrong[scene]]
-        texts += [shipped[twins[scene]][0].exemplar] if scene in twins else []
-        group = [Completion(text=text or "") for text in texts]
-        own, *others = [score.reward or 0.0 for score in asyncio.run(packaged_arena().score(task, group, TOOLS))]
-        wrong = len(TABLES.wrong[scene])
-        told[scene] = (cast.scene.sincere, max(others[:wrong]), own > 0.5, own > max(others))
-    assert told == {scene: (scene in TABLES.twins, 0.0, True, True) for scene in TABLES.wrong}
+    for cast, task in packaged_tasks():
+        replies = TABLES.scenes.get(cast.scene.id)
+        if replies is not None:
+            twin = [TABLES.scenes[twins[cast.scene.id]].right] if cast.scene.id in twins else []
+            group = [Completion(text=text) for text in (replies.right, *replies.wrong, *twin)]
+            right, *others = [score.reward or 0.0 for score in asyncio.run(packaged_arena().score(task, group, TOOLS))]
+            wrong = others[: len(replies.wrong)]
+            told[cast.scene.id] = (cast.scene.sincere, max(wrong), right > 0.5, right > max(others))
+    assert told == {scene: (scene in TABLES.twins, 0.0, True, True) for scene in TABLES.scenes}
 
 
 def test_only_a_line_of_the_player_in_a_scene_of_that_kind_is_sincere() -> None:

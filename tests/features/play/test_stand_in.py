@@ -134,18 +134,21 @@ def test_clients_and_the_page_are_told_that_an_ai_answers_where_the_settings_say
         told = [_list_told(one, asked) for one in (telling, client)]
         shown = [page(one.get("/view/talk")).words().count(notice) for one in (telling, client)]
     everywhere = {"ai": True, "notice": notice}
-    assert (told, shown) == ([[everywhere] * 3, [{}] * 3], [1, 0])
+    assert (told, shown) == ([[{"ai": True}, *[everywhere] * 3], [{}] * 4], [1, 0])
 
 
 def _list_told(client: TestClient, asked: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a model of the list, a whole reply, and the events of a stream say of an AI."""
-    model = client.get("/play/v1/models").json()["data"][0]
+    """What a model, a whole reply, and the first event of a stream say of an AI; no other event says it."""
+    models = client.get("/play/v1/models").json()
     reply = client.post("/play/v1/chat/completions", json=asked).json()
     stream = client.post("/play/v1/chat/completions", json={**asked, "stream": True}).text
     events = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: {")]
-    found = [{name: one[name] for name in ("ai", "notice") if name in one} for one in (model, reply, *events)]
+    found = [
+        {name: one[name] for name in ("ai", "notice") if name in one} for one in (models["data"][0], reply, *events)
+    ]
     assert not any(found[3:])
-    return found[:3]
+    notice = {"notice": models["notice"]} if "notice" in models else {}
+    return [*found[:3], {**found[0], **notice}]
 
 
 def test_the_page_names_the_stand_in_and_judges_what_is_not_stored(client: TestClient) -> None:
