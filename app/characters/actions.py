@@ -111,7 +111,7 @@ def list_tools(actions: Actions, acts: SceneActs) -> tuple[ToolSpec, ...]:
 
 
 def build_tool(action: SheetAction) -> ToolSpec:
-    meaning = f"{action.meaning} When: {action.when}" if action.when else action.meaning
+    meaning = f"{action.meaning.rstrip('.')}. When: {action.when}" if action.when else action.meaning
     parameters = NO_ARGUMENTS if action.parameters is None else action.parameters
     return ToolSpec(function=FunctionSpec(name=action.name, description=meaning, parameters=parameters))
 
@@ -235,7 +235,8 @@ def read_reply(completion: Completion, tools: Sequence[ToolSpec]) -> SpokenReply
         malformed = (*malformed, "there are calls both in `tool_calls` and in the text")
     malformed = (*malformed, *loose.faults)
     calls = (*(native or typed), *loose.bracketed)
-    return SpokenReply(loose.said, calls, malformed)
+    # JSON can hold halves of characters, which are no text.
+    return SpokenReply(loose.said.encode(errors="replace").decode(), calls, malformed)
 
 
 def _find_words(answer: str, written: CallReading) -> str:

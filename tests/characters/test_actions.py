@@ -78,6 +78,8 @@ def test_calls_of_a_message_are_read_beside_its_line(content: str | None, argume
 
 
 MARKS = [
+    '{"say": "',
+    '"action": {',
     "[",
     "]",
     "{",

@@ -102,7 +102,7 @@ def test_judges_read_the_line_and_what_could_be_done_but_not_what_is_right() -> 
         "checks those" in str(case.document["candidates_are"]),
     ) == (
         "A rope hangs by the door.",
-        "throws the rope When: asked",
+        "throws the rope. When: asked",
         True,
     )
     assert not [word for word in ("told and not done", '"right"', "tempting") if word in json.dumps(case.document)]
