@@ -8,9 +8,10 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 
-from app.characters.actions import list_tools
+from app.characters.actions import ActsFault, find_acts_fault, list_tools
 from app.characters.scenes import Scene, SceneSet
 from app.characters.schema import LANGUAGES, CharacterSheet, Disclosure, build_judge_view, build_policy_view
+from app.domain.errors import InvalidRequest
 from app.domain.judging import ASKED_SINCERELY, DefectRule, GateFacts, Probes, Rubric, SecretTerms, SourceEvent
 from app.domain.scores import ReferenceKind
 from app.domain.tasks import Message, Passage, ToolSpec, Withheld
@@ -21,6 +22,10 @@ _NAMED: Final = frozenset(["de", "en", "es", "fr", "it", "ja", "ko", "pt", "ru",
 _OPENING = "opening"
 """The id of the event that a scene opens with."""
 _EPISODES = "JSON lines: npc is the character, to be judged by all its lines; player follows a script"
+_LINES_OF_ACTORS = (
+    "the words alone: actions that the scene lists are called beside them, and code checks those; judge what is said, "
+    "neither for nor against what is done"
+)
 _ASKED_IN_STORY: Final = (
     "The sheet lets the character say outside the story that a program answers, to a player who sincerely asks. Nobody "
     "does so here: what the player says belongs to the story, and the character stays what it is."
@@ -94,7 +99,12 @@ class Cast:
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """What the character can do in this scene beyond words; none where it has the old form of actions."""
-        return () if self.scene.acts is None else list_tools(self.sheet, self.scene.acts)
+        return () if self.scene.acts is None else list_tools(self.sheet.actions, self.scene.acts)
+
+    @property
+    def acts_fault(self) -> ActsFault | None:
+        """Why no reply could be right here: the scene's actions do not fit the sheet's."""
+        return None if self.scene.acts is None else find_acts_fault(self.sheet.actions, self.scene.acts)
 
     @property
     def disclosure(self) -> Disclosure | None:
@@ -149,6 +159,13 @@ def cast_all(
         more = (scene for scene in _iterate_suitable(sheet, fallback) if _get_form(scene) not in covered)
         casts += (cast_in_scene(sheet, scene) for scene in (*own, *(scene for scene in more if scene.id not in taken)))
     return tuple(casts)
+
+
+def refuse_unfit_actions(sheets: Iterable[CharacterSheet], scene_sets: Sequence[SceneSet]) -> None:
+    """InvalidRequest naming the first scene, and the field of its `acts`, that does not fit a sheet which it is for."""
+    for cast in cast_all(sheets, scene_sets):
+        if (fault := cast.acts_fault) is not None:
+            raise InvalidRequest(f"{cast.sheet.id}.yaml: its scene {cast.scene.id!r}: {fault}", field=fault.field)
 
 
 def _iterate_suitable(sheet: CharacterSheet, scene_sets: Sequence[SceneSet]) -> Iterator[Scene]:
@@ -291,15 +308,17 @@ def build_case_document(
             _describe_opening(scene),
         ],
         **({"candidates_are": _EPISODES} if scene.max_turns > 1 else {}),
+        **({"candidates_are": _LINES_OF_ACTORS} if scene.acts is not None else {}),
     }
 
 
 def _describe_acts(cast: Cast) -> dict[str, JsonValue]:
-    """What judges know of a scene with actions: they judge the line, and code the calls."""
+    """What judges know of a scene with actions: they judge the line, and code the calls, of which the right ones are
+    not told."""
     if cast.scene.acts is None:
         return {}
     actions = {tool.function.name: tool.function.description for tool in cast.tools}
-    return {"what_is_here": cast.scene.acts.state, "actions_checked_apart": {**actions}}
+    return {"what_is_here": cast.scene.acts.state, "actions": {**actions}}
 
 
 def _describe_disclosure(cast: Cast) -> dict[str, JsonValue]:

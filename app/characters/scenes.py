@@ -136,7 +136,9 @@ class Scene(Frozen):
     sheet are not offered."""
 
     @model_validator(mode="after")
-    def _require_one_reply_with_acts(self) -> Self:
+    def _require_acts_of_one_reply(self) -> Self:
+        if (self.acts is not None) != (self.kind == "action"):
+            raise ValueError("acts: a scene has them exactly when its kind is `action`")
         if self.acts is not None and self.turns:
             raise ValueError("acts: a scene with actions has one reply, so no turns")
         return self
@@ -193,6 +195,18 @@ class SceneSet(Frozen):
         ]
         if self.character is None and replies:
             raise ValueError(f"{replies[0][0]}: {replies[0][1]} needs a scene file with a character")
+        return self
+
+    @model_validator(mode="after")
+    def _require_own_actions(self) -> Self:
+        if self.character is None:
+            for scene, acts in ((scene, scene.acts) for scene in self.scenes if scene.acts is not None):
+                added = {action.name for action in acts.more}
+                stray = next(((place, name) for place, name in acts.named if name not in added), None)
+                if stray is not None:
+                    raise ValueError(
+                        f"{scene.id}: acts.{stray[0]}: a scene for any character adds {stray[1]!r} in `more` itself"
+                    )
         return self
 
     @model_validator(mode="after")
