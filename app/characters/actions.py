@@ -11,18 +11,17 @@ costs the action, never the line. A scene in which no call is right says `right:
 reward = gate x min(cap, (1 - a) x line + a x action), with a = `ACTION_SHARE`; a forbidden call sets the cap.
 """
 
-import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Self
 
 from pydantic import Field, JsonValue, model_validator
 
 from app.characters.schema import SAID, CharacterSheet, SheetAction, Text
-from app.domain.scores import Criterion, Score
+from app.domain.scores import VerifiedPart
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec
-from app.domain.values import Frozen, Name, Unit
+from app.domain.values import Frozen, Name
 from app.toolkit.thoughts import strip_thinking
 from app.toolkit.tool_calls.calls import ExpectedCall, MalformedCall, ParsedCall, describe_schema_fault, match_calls
 from app.toolkit.tool_calls.formats import NO_PROSE
@@ -172,16 +171,7 @@ def _cut_at_call(text: str) -> str:
     return text if begins is None else text[: begins.start()].rstrip(" \t\n`")
 
 
-@dataclass(frozen=True)
-class VerifiedAction:
-    value: Unit
-    note: str
-    """What is wrong, in words that do not tell the right answer; empty when nothing is."""
-    flags: tuple[str, ...] = ()
-    is_forbidden: bool = False
-
-
-def verify_calls(reply: SpokenReply, acts: SceneActs, tools: Sequence[ToolSpec]) -> VerifiedAction:
+def verify_calls(reply: SpokenReply, acts: SceneActs, tools: Sequence[ToolSpec]) -> VerifiedPart:
     """The value of the best right set: 1 for exactly its calls, else `_PART` times the harmonic mean of the shares of
     calls that are right and of right calls that were made. Unreadable calls count as made and wrong."""
     counted = tuple(call for call in reply.calls if call.name not in acts.may)
@@ -197,7 +187,8 @@ def verify_calls(reply: SpokenReply, acts: SceneActs, tools: Sequence[ToolSpec])
     )
     results = [_match_set(counted, len(reply.malformed), wanted, acts, tools) for wanted in acts.right]
     value, fault = max(results, key=lambda result: result[0])
-    return VerifiedAction(value, reply.malformed[0] if reply.malformed else fault, flags, is_forbidden)
+    note = reply.malformed[0] if reply.malformed else fault
+    return VerifiedPart(ACTION, ACTION_SHARE, value, note, flags, FORBIDDEN_CAP if is_forbidden else None)
 
 
 def _match_set(
@@ -228,42 +219,3 @@ def _is_never(call: ParsedCall, acts: SceneActs, tools: Sequence[ToolSpec]) -> b
         if is_called or match_calls([named], [never], tools).correct:
             return True
     return False
-
-
-def add_action(score: Score, verified: VerifiedAction) -> Score:
-    """The score of line and calls together. Each part of the line's score and its cap is mixed with the action by one
-    share, so that `Score`'s formula still holds. A line that failed a gate and one without a score stay what they
-    are."""
-    flags = (*score.flags, *verified.flags)
-    if score.reward is None or not score.gate:
-        return score.model_copy(update={"flags": flags})
-    cap = None if score.cap is None else _mix(score.cap, verified)
-    if verified.is_forbidden:
-        cap = min(FORBIDDEN_CAP, 1.0 if cap is None else cap)
-    reward = _mix(score.reward, verified)
-    return score.model_copy(
-        update={
-            "reward": reward if cap is None else min(cap, reward),
-            "absolute": None if score.absolute is None else _mix(score.absolute, verified),
-            "relative": None if score.relative is None else _mix(score.relative, verified),
-            "cap": cap,
-            "criteria": (*_shrink_weights(score.criteria), _build_criterion(verified)),
-            "flags": flags,
-        }
-    )
-
-
-def _mix(part: Unit, verified: VerifiedAction) -> Unit:
-    return (1 - ACTION_SHARE) * part + ACTION_SHARE * verified.value
-
-
-def _shrink_weights(criteria: Sequence[Criterion]) -> Iterator[Criterion]:
-    """Those that apply share what the action leaves, so that weights still sum to 1."""
-    applying = math.fsum(one.weight for one in criteria if one.value is not None) or 1.0
-    for one in criteria:
-        weight = 0.0 if one.value is None else (1 - ACTION_SHARE) * one.weight / applying
-        yield one.model_copy(update={"weight": weight})
-
-
-def _build_criterion(verified: VerifiedAction) -> Criterion:
-    return Criterion(name=ACTION, value=verified.value, weight=ACTION_SHARE, note=verified.note)

@@ -268,6 +268,58 @@ def _build_exact(correct: bool, criterion: str, rationale: str) -> Score:
     )
 
 
+@dataclass(frozen=True)
+class VerifiedPart:
+    """A part of a judged score that code verifies, such as calls or what was remembered."""
+
+    name: str
+    """Name of its criterion."""
+    share: Unit
+    """Its share of the reward; judges decide the rest."""
+    value: Unit
+    note: str = ""
+    """What is wrong, in words that do not tell the right answer; empty when nothing is."""
+    flags: tuple[str, ...] = ()
+    cap: Unit | None = None
+    """The most that the whole completion earns; null for no bound."""
+
+
+def add_part(score: Score, part: VerifiedPart) -> Score:
+    """The judges' score and a verified part together. Each part of the score and its cap is mixed with the verified one
+    by one share, so that `Score`'s formula still holds. A completion that failed a gate and one without a score stay
+    what they are."""
+    flags = (*score.flags, *part.flags)
+    if score.reward is None or not score.gate:
+        return score.model_copy(update={"flags": flags})
+    cap = None if score.cap is None else _mix(score.cap, part)
+    if part.cap is not None:
+        cap = min(part.cap, 1.0 if cap is None else cap)
+    reward = _mix(score.reward, part)
+    own = Criterion(name=part.name, value=part.value, weight=part.share, note=part.note)
+    return score.model_copy(
+        update={
+            "reward": reward if cap is None else min(cap, reward),
+            "absolute": None if score.absolute is None else _mix(score.absolute, part),
+            "relative": None if score.relative is None else _mix(score.relative, part),
+            "cap": cap,
+            "criteria": (*_shrink_weights(score.criteria, part.share), own),
+            "flags": flags,
+        }
+    )
+
+
+def _mix(judged: Unit, part: VerifiedPart) -> Unit:
+    return (1 - part.share) * judged + part.share * part.value
+
+
+def _shrink_weights(criteria: Sequence[Criterion], share: Unit) -> Iterator[Criterion]:
+    """Those that apply share what the verified part leaves, so that weights still sum to 1."""
+    applying = math.fsum(one.weight for one in criteria if one.value is not None) or 1.0
+    for one in criteria:
+        weight = 0.0 if one.value is None else (1 - share) * one.weight / applying
+        yield one.model_copy(update={"weight": weight})
+
+
 ADVANTAGE_EPSILON: Final = 1e-4
 
 

@@ -76,6 +76,9 @@ PACKAGED_WORLDS = _FOLDER / "worlds"
 _PROMPT = Template.read(_FOLDER / "prompt.j2")
 DEFAULT_RUBRIC = _FOLDER / "rubric.yaml"
 _RUBRIC = parse_model(DEFAULT_RUBRIC.read_text(encoding="utf-8"), "rubric.yaml", Rubric)
+_MEMORY = parse_model((_FOLDER / "rubric_memory.yaml").read_text(encoding="utf-8"), "rubric_memory.yaml", Rubric)
+_MEMORY_RUBRIC = _RUBRIC.extend(_MEMORY)
+"""Of scenes with earlier conversations: judges of other scenes are asked nothing more than before."""
 _CONTEXT_TOKENS = 600
 """Rough token budget for lore and events in a prompt; the character's own lorebook may take half of it."""
 _Datasets = Mapping[str, Dataset[SceneRow]]
@@ -185,7 +188,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
             "sheets": digest([sheet.digest for sheet in self.sheets]),
             "scenes": digest([digest_of_model(scenes) for scenes in (*self._scene_sets, *self._fallback)]),
             **({} if self._composer is None else {"compositions": self._composer.digest}),
-            "rubric": digest_of_model(_RUBRIC),
+            "rubric": digest([digest_of_model(_RUBRIC), digest_of_model(_MEMORY_RUBRIC)]),
             "prompt": _PROMPT.digest,
         }
 
@@ -347,7 +350,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
             return entries, None
         case = Case(
             key=digest([[message.model_dump(mode="json") for message in task.messages], task.reference]),
-            rubric=_RUBRIC,
+            rubric=_MEMORY_RUBRIC if cast.scene.earlier else _RUBRIC,
             document=build_case_document(cast, reference.params, reference.passages, reference.withheld, reference.now),
             probes=build_scene_probes(cast),
             gates=facts,
