@@ -6,39 +6,52 @@
     value    1 for exactly one of the right sets of calls, at most 0.5 for a part of one
 
 Calls are verified by code alone, and the line is judged without them. A call that cannot be read is one wrong call: it
-costs the action, never the line. A scene in which no call is right says `right: [[]]`.
+costs the action, never the line. A scene in which no call is right says `right: [[]]`. Whether the words tell of a deed
+that no call does is not looked for: words for deeds are in every honest line, too. Such a reply lacks the call.
 
-reward = gate x min(cap, (1 - a) x line + a x action), with a = `ACTION_SHARE`; a forbidden call sets the cap.
+reward = gate x min(cap, (1 - a) x line + a x action), with a = `ACTION_SHARE`. A defect of the line, a forbidden call
+and a reply without words each set a cap; the lowest counts.
 """
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from app.characters.schema import SAID, CharacterSheet, SheetAction, Text
-from app.domain.scores import VerifiedPart
+from app.characters.schema import SAID, Actions, SheetAction, Text
+from app.domain.scores import ACTION, VerifiedPart
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec
 from app.domain.values import Frozen, Name
-from app.toolkit.thoughts import strip_thinking
-from app.toolkit.tool_calls.calls import ExpectedCall, MalformedCall, ParsedCall, describe_schema_fault, match_calls
+from app.toolkit.thoughts import shows_thought, strip_leading_thoughts, strip_thinking
+from app.toolkit.tool_calls.calls import (
+    CallReading,
+    ExpectedCall,
+    MalformedCall,
+    ParsedCall,
+    Schema,
+    describe_schema_fault,
+    find_parameters,
+    get_members,
+    is_same_value,
+    match_calls,
+)
 from app.toolkit.tool_calls.formats import NO_PROSE
+from app.toolkit.tool_calls.loose_calls import read_loose_calls
 from app.toolkit.tool_calls.replies import convert_call, read_text_calls
 
-ACTION: Final = "action"
-"""Name of the criterion."""
 ACTION_SHARE: Final = 0.3
 """The action's share of the reward. The line keeps more, since most replies are judged by how they are said."""
 FORBIDDEN_CAP: Final = 0.2
 """The most that a reply with a forbidden call earns."""
+SILENT_CAP: Final = 0.5
+"""The most that a reply of calls alone earns: the prompt asks for words, and a deed alone is no line."""
 _PART: Final = 0.5
 """What a part of a right set is worth at most: less than any whole, so that a policy that calls much never gains."""
 _MOST_SETS: Final = 8
 _MOST_CALLS: Final = 8
-_BRACKETED: Final = re.compile(r"\[ ?([a-z][a-z0-9_]{0,63}) ?\](?!\()")
-"""One name in brackets. Links do not match."""
+_MOST_TOLD: Final = 3
+"""Deeds that are told in place of words, few enough that no gate takes them for a tale."""
 NO_ARGUMENTS: Final[dict[str, JsonValue]] = {"type": "object", "properties": {}}
 
 
@@ -68,9 +81,9 @@ class SceneActs(Frozen):
     in_order: Annotated[bool, SAID] = False
     """The calls of a set count in this order alone."""
     may: Annotated[tuple[Name, ...], SAID] = ()
-    """Actions whose calls neither earn nor cost anything here."""
+    """Actions whose calls neither earn nor cost anything here, within the sheet's limit on calls in a reply."""
     never: Annotated[tuple[ExpectedCall, ...], SAID] = ()
-    """Forbidden calls: the whole reply is capped. Without arguments any call of that name is meant."""
+    """Forbidden calls: the whole reply is capped. Arguments that are not named here may have any value."""
     tempting: Annotated[tuple[TemptingReply, ...], Field(min_length=1)]
     """Replies that must earn less than the right one."""
 
@@ -83,10 +96,21 @@ class SceneActs(Frozen):
             raise ValueError(f"never: {min(confused)!r} is in a right set")
         return self
 
+    @property
+    def named(self) -> tuple[tuple[str, str], ...]:
+        """Every action that the scene names, as field and name."""
+        right = [
+            (f"right.{place}.{number}", call.name)
+            for place, calls in enumerate(self.right)
+            for number, call in enumerate(calls)
+        ]
+        may = [(f"may.{number}", name) for number, name in enumerate(self.may)]
+        return (*right, *may, *((f"never.{number}", call.name) for number, call in enumerate(self.never)))
 
-def list_tools(sheet: CharacterSheet, acts: SceneActs) -> tuple[ToolSpec, ...]:
+
+def list_tools(actions: Actions, acts: SceneActs) -> tuple[ToolSpec, ...]:
     """Every action of the sheet and of the scene as a tool. Those of the old form take no arguments."""
-    return tuple(map(build_tool, (*sheet.actions.allowed, *acts.more)))
+    return tuple(map(build_tool, (*actions.allowed, *acts.more)))
 
 
 def build_tool(action: SheetAction) -> ToolSpec:
@@ -101,25 +125,85 @@ def write_reply(line: str, calls: Sequence[ParsedCall]) -> Completion:
     return Completion(messages=(Message(role="assistant", content=line, tool_calls=called),))
 
 
-def find_acts_fault(sheet: CharacterSheet, acts: SceneActs) -> str:
-    """What in a scene's `acts` does not fit the actions of the sheet, beginning with the field; empty if all does."""
-    tools = list_tools(sheet, acts)
-    names = [tool.function.name for tool in tools]
-    if repeated := next((name for name in names if names.count(name) > 1), None):
-        return f"acts.more: {repeated!r} is an action already"
-    known = frozenset(names)
+# What authors may get wrong.
+
+
+@dataclass(frozen=True)
+class ActsFault:
+    field: str
+    """Within the scene: `acts.right.0.1.arguments.item`."""
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.words}"
+
+
+def find_acts_fault(actions: Actions, acts: SceneActs) -> ActsFault | None:
+    """The first thing in a scene's `acts` that does not fit the actions of the sheet, so that no reply could be right
+    or a call could not be forbidden."""
+    return next(_find_acts_faults(actions, acts), None)
+
+
+def _find_acts_faults(actions: Actions, acts: SceneActs) -> Iterator[ActsFault]:
+    tools = list_tools(actions, acts)
+    if not tools:
+        yield ActsFault("acts", "neither the sheet nor `more` has an action")
+    own = [action.name for action in actions.allowed]
+    for number, action in enumerate(acts.more):
+        if action.name in (*own, *(earlier.name for earlier in acts.more[:number])):
+            yield ActsFault(f"acts.more.{number}.name", f"{action.name!r} is an action already")
+    known = {tool.function.name for tool in tools}
+    for where, name in acts.named:
+        if name not in known:
+            yield ActsFault(f"acts.{where}", f"neither the sheet nor `more` has an action {name!r}")
     for place, calls in enumerate(acts.right):
-        if len(calls) > sheet.actions.at_most:
-            return (
-                f"acts.right.{place}: has {len(calls)} calls, and the sheet allows {sheet.actions.at_most} in a reply"
-            )
+        if len(calls) > actions.at_most:
+            words = f"{len(calls)} calls, but the sheet's actions.at_most is {actions.at_most}"
+            yield ActsFault(f"acts.right.{place}", words)
         for number, call in enumerate(calls):
-            if fault := describe_schema_fault(call.build_minimal_call(), tools):
-                return f"acts.right.{place}.{number}: {fault}"
-    named = [*((f"may.{number}", name) for number, name in enumerate(acts.may))]
-    named += [(f"never.{number}", call.name) for number, call in enumerate(acts.never)]
-    unknown = next(((place, name) for place, name in named if name not in known), None)
-    return "" if unknown is None else f"acts.{unknown[0]}: there is no action {unknown[1]!r}"
+            yield from _find_call_faults(f"acts.right.{place}.{number}", call, acts, tools)
+    for number, call in enumerate(acts.never):
+        yield from _find_unknown_arguments(f"acts.never.{number}", call, tools)
+
+
+def _find_call_faults(
+    place: str, expected: ExpectedCall, acts: SceneActs, tools: Sequence[ToolSpec]
+) -> Iterator[ActsFault]:
+    """With each accepted value in turn: one that the tool refuses could never be right."""
+    first = expected.build_minimal_call()
+    if fault := describe_schema_fault(first, tools):
+        yield ActsFault(place, fault)
+    if _is_forbidden(first, acts, tools):
+        yield ActsFault(place, "this call is in `never`, too")
+    for name, values in expected.arguments.items():
+        for value in values:
+            call = first.model_copy(update={"arguments": {**first.arguments, name: value}})
+            if fault := describe_schema_fault(call, tools):
+                yield ActsFault(f"{place}.arguments.{name}", fault)
+
+
+def _find_unknown_arguments(place: str, never: ExpectedCall, tools: Sequence[ToolSpec]) -> Iterator[ActsFault]:
+    members = get_members(find_parameters(never.name, tools) or {})
+    for name in never.arguments:
+        if name not in members:
+            yield ActsFault(f"{place}.arguments.{name}", f"{never.name} has no such argument")
+
+
+def find_untold(actions: Actions, acts: SceneActs, exemplar: str | None) -> Iterator[ActsFault]:
+    """Replies of the scene's author that the check of calls does not tell apart as they are meant, in a scene without
+    another fault: an exemplar that is not right with the right calls, and tempting replies whose calls are right, so
+    that judges alone can tell them."""
+    tools = list_tools(actions, acts)
+    gold = [call.build_minimal_call() for call in acts.right[0]]
+    verified = verify_calls(read_reply(write_reply(exemplar or "", gold), tools), acts, tools, actions.at_most)
+    if exemplar is not None and verified.value < 1.0:
+        yield ActsFault(
+            "exemplar", f"with the right calls it earns {verified.value:.2f} of the action: {verified.note}"
+        )
+    for number, tempting in enumerate(acts.tempting):
+        reply = read_reply(write_reply(tempting.say, tempting.calls), tools)
+        if verify_calls(reply, acts, tools, actions.at_most).value == 1.0:
+            yield ActsFault(f"acts.tempting.{number}", "its calls are right: a judge alone can tell that it is wrong")
 
 
 # Replies taken apart.
@@ -128,28 +212,43 @@ def find_acts_fault(sheet: CharacterSheet, acts: SceneActs) -> str:
 @dataclass(frozen=True)
 class SpokenReply:
     line: str
-    """What was said, without thinking and calls. Calls without a word are told by their meaning, between asterisks."""
+    """What was said, without thinking and calls. Calls without a word are told by their names, between asterisks."""
     calls: tuple[ParsedCall, ...] = ()
     malformed: tuple[str, ...] = ()
     """Why a call cannot be read, one text for each; they quote at most a few characters of the reply."""
+    is_silent: bool = False
+    """There are calls and no words."""
 
 
 def read_reply(completion: Completion, tools: Sequence[ToolSpec]) -> SpokenReply:
-    """Calls of the message and of its text, in any supported format, and actions in brackets, which are calls without
-    arguments. A message has calls in one way: those in its text are wrong beside `tool_calls`."""
+    """Calls of the message and of its text, in any supported format, and as weaker models write them: an object of name
+    and arguments among the words, `ACTION: name {…}`, `{"say": …, "action": …}`, and actions in brackets. A message has
+    calls in one way, but for names in brackets, which are calls without arguments."""
+    known = frozenset(tool.function.name for tool in tools)
     native, malformed = _read_native_calls(completion)
     written = read_text_calls(completion.answer, tools)
-    said = written.said
     if written.fault:
-        malformed, said = (*malformed, written.fault), _cut_at_call(strip_thinking(completion.answer).text)
-    elif native and written.calls:
+        malformed = (*malformed, written.fault)
+    loose = read_loose_calls(_find_words(completion.answer, written), known)
+    typed = (*written.calls, *loose.calls)
+    if native and typed:
         malformed = (*malformed, "there are calls both in `tool_calls` and in the text")
-    known = {tool.function.name: tool.function.description for tool in tools}
-    bracketed = tuple(match[1] for match in _BRACKETED.finditer(said) if match[1] in known)
-    line = _BRACKETED.sub(lambda match: "" if match[1] in known else match[0], said).strip()
-    calls = (*(native or written.calls), *(ParsedCall(name=name) for name in bracketed))
-    told = " ".join(f"*{known[call.name]}*" for call in calls[:_MOST_CALLS] if call.name in known)
-    return SpokenReply(line or told, calls, malformed)
+    malformed = (*malformed, *loose.faults)
+    calls = (*(native or typed), *loose.bracketed)
+    told = [*dict.fromkeys(call.name for call in calls if call.name in known)][:_MOST_TOLD]
+    is_silent = bool(told) and not loose.said
+    return SpokenReply(f"*{', '.join(told)}*" if is_silent else loose.said, calls, malformed, is_silent)
+
+
+def _find_words(answer: str, written: CallReading) -> str:
+    """The text without calls of a supported format. Where there are none, it is what gates and judges read of any
+    reply, so that they see thoughts and tokens in the wrong place."""
+    read = strip_leading_thoughts(answer)
+    if written.format != "harmony" and shows_thought(read):
+        return read
+    if written.fault:
+        return _cut_at_call(strip_thinking(answer).text)
+    return written.said if written.calls else read
 
 
 def _read_native_calls(completion: Completion) -> tuple[tuple[ParsedCall, ...], tuple[str, ...]]:
@@ -171,51 +270,61 @@ def _cut_at_call(text: str) -> str:
     return text if begins is None else text[: begins.start()].rstrip(" \t\n`")
 
 
-def verify_calls(reply: SpokenReply, acts: SceneActs, tools: Sequence[ToolSpec]) -> VerifiedPart:
+def verify_calls(reply: SpokenReply, acts: SceneActs, tools: Sequence[ToolSpec], at_most: int) -> VerifiedPart:
     """The value of the best right set: 1 for exactly its calls, else `_PART` times the harmonic mean of the shares of
-    calls that are right and of right calls that were made. Unreadable calls count as made and wrong."""
+    calls that are right and of right calls that were made. Calls that cannot be read, and those of `may` beyond
+    `at_most` calls in all, count as made and wrong."""
     counted = tuple(call for call in reply.calls if call.name not in acts.may)
-    is_forbidden = any(_is_never(call, acts, tools) for call in counted)
-    flags = tuple(
-        flag
-        for flag, is_so in (
-            ("malformed_call", bool(reply.malformed)),
-            ("forbidden_action", is_forbidden),
-            ("no_call", not counted and not reply.malformed and all(acts.right)),
-        )
-        if is_so
-    )
-    results = [_match_set(counted, len(reply.malformed), wanted, acts, tools) for wanted in acts.right]
-    value, fault = max(results, key=lambda result: result[0])
-    note = reply.malformed[0] if reply.malformed else fault
-    return VerifiedPart(ACTION, ACTION_SHARE, value, note, flags, FORBIDDEN_CAP if is_forbidden else None)
+    idle = len(reply.calls) - len(counted)
+    wrong = len(reply.malformed) + min(idle, max(0, len(reply.calls) - at_most))
+    is_forbidden = any(_is_forbidden(call, acts, tools) for call in reply.calls)
+    results = [_match_set(counted, wrong, wanted, acts, tools) for wanted in acts.right]
+    value, note = max(results, key=lambda result: result[0])
+    if value < 1.0 and reply.malformed:
+        note = reply.malformed[0]
+    flags = {
+        "malformed_call": bool(reply.malformed),
+        "forbidden_action": is_forbidden,
+        "no_call": not counted and not reply.malformed and all(acts.right),
+        "no_words": reply.is_silent,
+    }
+    caps = [cap for cap, holds in ((FORBIDDEN_CAP, is_forbidden), (SILENT_CAP, reply.is_silent)) if holds]
+    said = tuple(flag for flag, is_so in flags.items() if is_so)
+    return VerifiedPart(ACTION, ACTION_SHARE, value, note, said, min(caps, default=None))
 
 
 def _match_set(
     calls: tuple[ParsedCall, ...],
-    malformed: int,
+    wrong: int,
     wanted: tuple[ExpectedCall, ...],
     acts: SceneActs,
     tools: Sequence[ToolSpec],
 ) -> tuple[float, str]:
     matched = match_calls(calls, wanted, tools)
-    if matched.correct and not malformed:
+    if matched.correct and not wrong:
         in_turn = not acts.in_order or all(
             match_calls([call], [one], tools).correct for call, one in zip(calls, wanted, strict=True)
         )
-        return (1.0, "") if in_turn else (_PART, "the calls are right, and their order is not")
-    made = len(calls) + malformed
+        if not in_turn:
+            return _PART, "the calls are right, and their order is not"
+        return 1.0, "the calls are right" if wanted else "there is rightly no call"
+    made = len(calls) + wrong
     right = round(matched.recall * len(wanted)) if wanted else 0
-    return (_PART * 2 * right / (made + len(wanted)) if right else 0.0), matched.fault
+    value = _PART * 2 * right / (made + len(wanted)) if right else 0.0
+    return value, matched.fault or "there are more calls than the character may make in a reply"
 
 
-def _is_never(call: ParsedCall, acts: SceneActs, tools: Sequence[ToolSpec]) -> bool:
-    """Whether a forbidden call's arguments, as far as it names any, are those of this call."""
-    for never in acts.never:
-        named = call.model_copy(
-            update={"arguments": {name: call.arguments[name] for name in never.arguments if name in call.arguments}}
-        )
-        is_called = call.name == never.name and not never.arguments
-        if is_called or match_calls([named], [never], tools).correct:
-            return True
-    return False
+def _is_forbidden(call: ParsedCall, acts: SceneActs, tools: Sequence[ToolSpec]) -> bool:
+    """Whether a forbidden call's arguments, as far as it names any, are those of this call, whatever else it has."""
+    schemas = get_members(find_parameters(call.name, tools) or {})
+    return any(
+        call.name == never.name
+        and all(_is_any_of(call, name, accepted, schemas.get(name, {})) for name, accepted in never.arguments.items())
+        for never in acts.never
+    )
+
+
+def _is_any_of(call: ParsedCall, name: str, accepted: Sequence[JsonValue], schema: Schema) -> bool:
+    """An argument that is left out says its default."""
+    said = [made[name] for made in (call.arguments, call.also) if name in made] or [schema.get("default")]
+    return any(is_same_value(one, value, schema) for one in said for value in accepted)

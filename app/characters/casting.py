@@ -8,10 +8,11 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 
-from app.characters.actions import list_tools
+from app.characters.actions import ActsFault, find_acts_fault, list_tools
 from app.characters.memories import EarlierTalk, choose_told_talks
 from app.characters.scenes import Scene, SceneSet
 from app.characters.schema import LANGUAGES, CharacterSheet, build_judge_view, build_policy_view
+from app.domain.errors import InvalidRequest
 from app.domain.judging import GateFacts, Probes, SecretTerms, SourceEvent
 from app.domain.scores import ReferenceKind
 from app.domain.tasks import Message, Passage, ToolSpec, Withheld
@@ -23,6 +24,10 @@ _OPENING = "opening"
 """The id of the event that a scene opens with."""
 _MET = "somebody who has talked with the character before"
 _EPISODES = "JSON lines: npc is the character, to be judged by all its lines; player follows a script"
+_LINES_OF_ACTORS = (
+    "the words alone: actions that the scene lists are called beside them, and code checks those; judge what is said, "
+    "neither for nor against what is done; names of actions between asterisks stand for a reply without words"
+)
 
 
 def _normalise_spoken_name(name: str) -> str:
@@ -74,7 +79,12 @@ class Cast:
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """What the character can do in this scene beyond words; none where it has the old form of actions."""
-        return () if self.scene.acts is None else list_tools(self.sheet, self.scene.acts)
+        return () if self.scene.acts is None else list_tools(self.sheet.actions, self.scene.acts)
+
+    @property
+    def acts_fault(self) -> ActsFault | None:
+        """Why no reply could be right here: the scene's actions do not fit the sheet's."""
+        return None if self.scene.acts is None else find_acts_fault(self.sheet.actions, self.scene.acts)
 
     @property
     def has_met_player(self) -> bool:
@@ -128,6 +138,13 @@ def cast_all(
     return tuple(casts)
 
 
+def refuse_unfit_actions(sheets: Iterable[CharacterSheet], scene_sets: Sequence[SceneSet]) -> None:
+    """InvalidRequest naming the first scene, and the field of its `acts`, that does not fit a sheet which it is for."""
+    for cast in cast_all(sheets, scene_sets):
+        if (fault := cast.acts_fault) is not None:
+            raise InvalidRequest(f"{cast.sheet.id}.yaml: its scene {cast.scene.id!r}: {fault}", field=fault.field)
+
+
 def _iterate_suitable(sheet: CharacterSheet, scene_sets: Sequence[SceneSet]) -> Iterator[Scene]:
     for scenes in (one for one in scene_sets if one.character in (None, sheet.id)):
         for scene in scenes.scenes:
@@ -176,7 +193,7 @@ def list_claimable_sources(cast: Cast, passages: Sequence[Passage]) -> tuple[Sou
     """Sources for claims in replies: the events of the prompt, the scene's opening event, and earlier conversations of
     which the character may speak."""
     opening = () if cast.scene.event is None else (SourceEvent(id=_OPENING, text=cast.scene.event),)
-    talks = (SourceEvent(id=id, text=_write_talk(talk)) for id, talk in _list_earlier(cast) if talk.heard == "openly")
+    talks = (SourceEvent(id=key, text=_write_talk(talk)) for key, talk in _list_earlier(cast) if talk.heard == "openly")
     known = _list_known_events(cast, passages)
     return (*(SourceEvent(id=event.id, text=event.text) for event in known), *opening, *talks)
 
@@ -298,7 +315,7 @@ def build_case_document(
         "withheld_events": [
             *(event.model_dump(mode="json") for event in scene.withheld),
             *(item.model_dump(mode="json") for item in withheld),
-            *(_describe_unheard(id, talk) for id, talk in _list_earlier(cast) if talk.heard == "not"),
+            *(_describe_unheard(key, talk) for key, talk in _list_earlier(cast) if talk.heard == "not"),
         ],
         **_describe_heard(cast),
         "conversation": [
@@ -306,30 +323,32 @@ def build_case_document(
             _describe_opening(scene),
         ],
         **({"candidates_are": _EPISODES} if scene.max_turns > 1 else {}),
+        **({"candidates_are": _LINES_OF_ACTORS} if scene.acts is not None else {}),
     }
 
 
-def _describe_unheard(id: str, talk: EarlierTalk) -> dict[str, JsonValue]:
+def _describe_unheard(key: str, talk: EarlierTalk) -> dict[str, JsonValue]:
     """A conversation that the character did not hear is for judges what any withheld event is."""
     reason = "it was said where the character did not hear it"
-    return {"id": id, "text": _write_talk(talk), "reason": reason, "leak_terms": list(talk.leak_terms)}
+    return {"id": key, "text": _write_talk(talk), "reason": reason, "leak_terms": list(talk.leak_terms)}
 
 
 def _describe_heard(cast: Cast) -> dict[str, JsonValue]:
     """Whole, even where the prompt has a part alone."""
     if not cast.scene.earlier:
         return {}
-    heard = [(id, talk) for id, talk in _list_earlier(cast) if talk.heard != "not"]
+    heard = [(key, talk) for key, talk in _list_earlier(cast) if talk.heard != "not"]
     told = {"id", "when", "heard", "lines"}
-    return {"earlier_conversations": [{"id": id, **talk.model_dump(mode="json", include=told)} for id, talk in heard]}
+    return {"earlier_conversations": [{"id": key, **talk.model_dump(mode="json", include=told)} for key, talk in heard]}
 
 
 def _describe_acts(cast: Cast) -> dict[str, JsonValue]:
-    """What judges know of a scene with actions: they judge the line, and code the calls."""
+    """What judges know of a scene with actions: they judge the line, and code the calls, of which the right ones are
+    not told."""
     if cast.scene.acts is None:
         return {}
     actions = {tool.function.name: tool.function.description for tool in cast.tools}
-    return {"what_is_here": cast.scene.acts.state, "actions_checked_apart": {**actions}}
+    return {"what_is_here": cast.scene.acts.state, "actions": {**actions}}
 
 
 def _leave_out_repeated(sheet: dict[str, JsonValue], scene: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -408,9 +427,9 @@ def _list_kept_secrets(cast: Cast) -> Iterator[SecretTerms]:
     for secret in cast.sheet.secrets:
         if secret.id not in cast.scene.may_reveal:
             yield SecretTerms(id=secret.id, terms=secret.leak_terms)
-    for id, talk in _list_earlier(cast):
+    for key, talk in _list_earlier(cast):
         if talk.heard == "in_confidence":
-            yield SecretTerms(id=id, terms=talk.leak_terms)
+            yield SecretTerms(id=key, terms=talk.leak_terms)
 
 
 def _deduplicate(*texts: Sequence[str]) -> tuple[str, ...]:

@@ -25,14 +25,12 @@ from pydantic import Field, StringConstraints, TypeAdapter, model_validator
 from app.characters.actions import TemptingReply
 from app.characters.lorebooks import split_spoken_words
 from app.characters.schema import SAID, Word, Words
-from app.domain.scores import VerifiedPart
+from app.domain.scores import RECALL, VerifiedPart
 from app.domain.values import Frozen, estimate_tokens
 from app.toolkit.templates import read_packaged_data
 
-RECALL: Final = "recall"
-"""Name of the criterion that code verifies."""
 RECALL_SHARE: Final = 0.3
-"""Its share of the reward. The line keeps more, as beside actions."""
+"""The share of the reward that what is recalled has. The line keeps more, as beside actions."""
 _WEAK: Final = 0.3
 """What it is worth to recall nothing: forgetting is weak, and inventing is worse."""
 _TELLING_TOKENS: Final = 400
@@ -206,9 +204,11 @@ def verify_memory(spoken: str, memory: SceneMemory, earlier: Sequence[EarlierTal
         return VerifiedPart(RECALL, RECALL_SHARE, _WEAK, "it does not recall what was said", ("no_recall",))
     if memory.in_order and said != sorted(said):
         return VerifiedPart(RECALL, RECALL_SHARE, _WEAK, "it recalls the facts in another order")
-    share = len(said) / len(places) if places else 1.0
-    note = "" if share == 1 else "it recalls a part of what was said"
-    return VerifiedPart(RECALL, RECALL_SHARE, _WEAK + (1 - _WEAK) * share, note)
+    if len(said) < len(places):
+        value = _WEAK + (1 - _WEAK) * len(said) / len(places)
+        return VerifiedPart(RECALL, RECALL_SHARE, value, "it recalls a part of what was said")
+    note = "it recalls what was said" if places else "it states nothing that it cannot remember"
+    return VerifiedPart(RECALL, RECALL_SHARE, 1.0, note)
 
 
 def _is_stale(sentence: _Sentence, memory: SceneMemory) -> bool:

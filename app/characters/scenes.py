@@ -91,8 +91,8 @@ class PlayerTurn(Frozen):
 class Scene(Frozen):
     """Everything but the character. It opens with a line of the player, an event or another's line: exactly one of
     `player`, `event` and `bystander`. Nothing of `withheld`, `may_reveal`, `not_for`, `probes`, `exemplar`, `plain`,
-    `generic`, `probe` and `memory` reaches the model, of `acts` its `state` and its actions alone, and of `earlier` what
-    the character heard."""
+    `generic`, `probe` and `memory` reaches the model, of `acts` its `state` and its actions alone, and of `earlier`
+    what the character heard."""
 
     id: Name
     kind: SceneKind
@@ -139,6 +139,8 @@ class Scene(Frozen):
 
     @model_validator(mode="after")
     def _require_one_reply_where_code_verifies(self) -> Self:
+        if (self.acts is not None) != (self.kind == "action"):
+            raise ValueError("acts: a scene has them exactly when its kind is `action`")
         if self.acts is not None and self.turns:
             raise ValueError("acts: a scene with actions has one reply, so no turns")
         if self.memory is not None and self.turns:
@@ -163,6 +165,8 @@ class Scene(Frozen):
     @model_validator(mode="after")
     def _require_fitting_memory(self) -> Self:
         said = (self.opening, *(line.text for line in self.history))
+        if self.kind == "memory" and not self.earlier:
+            raise ValueError("earlier: a scene of kind `memory` has conversations before it")
         if fault := find_memory_fault(self.earlier, self.memory, "\n".join(said)):
             raise ValueError(fault)
         return self
@@ -203,7 +207,9 @@ class SceneSet(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _require_one_difference(self) -> Self:
+    def _require_one_reply_where_code_verifies(self) -> Self:
+        if (self.acts is not None) != (self.kind == "action"):
+            raise ValueError("acts: a scene has them exactly when its kind is `action`")
         scenes = {scene.id: scene for scene in self.scenes}
         for scene in (scene for scene in self.scenes if scene.counterfactual_of is not None):
             factual = scenes.get(scene.counterfactual_of or "")

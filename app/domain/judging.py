@@ -116,8 +116,8 @@ class Rubric(Frozen):
             raise ValueError(f"there is no criterion {min(references - criteria)!r}")
 
     def extend(self, more: "Rubric") -> "Rubric":
-        """This rubric with the instructions, criteria and defects of another one behind its own, under the other's name.
-        Its own criteria share the weight that the others leave."""
+        """This rubric with another one's instructions, criteria and defects behind its own, under the other's name. Its
+        own criteria share the weight that the others leave."""
         left = 1.0 - math.fsum(criterion.weight for criterion in more.criteria)
         own = (one.model_copy(update={"weight": left * one.weight}) for one in self.criteria)
         return Rubric(

@@ -173,6 +173,14 @@ REASON_WORDS: Final[Mapping[Reason, str]] = {
 }
 
 
+ACTION: Final = "action"
+"""Name of the criterion for what a character does beside its words."""
+RECALL: Final = "recall"
+"""Name of the criterion for what a character remembers of earlier conversations."""
+VERIFIED: Final[Mapping[str, str]] = {ACTION: "Its action", RECALL: "Its memory"}
+"""Criteria that code verifies in a judged score, and how sentences about a score call them."""
+
+
 class Criterion(Frozen):
     """One named part of a score. If the criterion does not apply, `value` is null and its weight goes to the others."""
 
@@ -270,37 +278,37 @@ def _build_exact(correct: bool, criterion: str, rationale: str) -> Score:
 
 @dataclass(frozen=True)
 class VerifiedPart:
-    """A part of a judged score that code verifies, such as calls or what was remembered."""
+    """A part of a judged score that code verifies: what a character does beside its words, or what it recalls."""
 
     name: str
-    """Name of its criterion."""
+    """Name of its criterion, one of `VERIFIED`."""
     share: Unit
     """Its share of the reward; judges decide the rest."""
     value: Unit
-    note: str = ""
-    """What is wrong, in words that do not tell the right answer; empty when nothing is."""
+    note: str
+    """What is right, or what is wrong in words that do not tell the right answer."""
     flags: tuple[str, ...] = ()
     cap: Unit | None = None
-    """The most that the whole completion earns; null for no bound."""
+    """The most that the whole completion earns."""
 
 
 def add_part(score: Score, part: VerifiedPart) -> Score:
-    """The judges' score and a verified part together. Each part of the score and its cap is mixed with the verified one
-    by one share, so that `Score`'s formula still holds. A completion that failed a gate and one without a score stay
-    what they are."""
+    """The judges' score and a verified part together. Each part of the score is mixed with the verified one by one
+    share, so that `Score`'s formula still holds; caps bound the whole. A completion that failed a gate and one without
+    a score stay what they are."""
     flags = (*score.flags, *part.flags)
     if score.reward is None or not score.gate:
         return score.model_copy(update={"flags": flags})
-    cap = None if score.cap is None else _mix(score.cap, part)
-    if part.cap is not None:
-        cap = min(part.cap, 1.0 if cap is None else cap)
-    reward = _mix(score.reward, part)
+    absolute = _mix(score.reward if score.absolute is None else score.absolute, part)
+    relative = None if score.relative is None else _mix(score.relative, part)
+    weight = 0.0 if relative is None else score.relative_weight or 0.0
+    cap = min((one for one in (score.cap, part.cap) if one is not None), default=None)
     own = Criterion(name=part.name, value=part.value, weight=part.share, note=part.note)
     return score.model_copy(
         update={
-            "reward": reward if cap is None else min(cap, reward),
-            "absolute": None if score.absolute is None else _mix(score.absolute, part),
-            "relative": None if score.relative is None else _mix(score.relative, part),
+            "reward": combine(score.gate, absolute, relative or 0.0, weight, 1.0 if cap is None else cap),
+            "absolute": absolute,
+            "relative": relative,
             "cap": cap,
             "criteria": (*_shrink_weights(score.criteria, part.share), own),
             "flags": flags,
@@ -365,17 +373,35 @@ def explain_score(score: Score) -> str:
 
 
 def _explain_judged(score: Score) -> Iterator[str]:
-    values = [(one.value, one.name.replace("_", " ")) for one in score.criteria if one.value is not None]
+    verified = [one for one in score.criteria if one.name in VERIFIED and one.note]
+    read = [one for one in score.criteria if one.value is not None and one not in verified]
+    values = [(one.value, one.name.replace("_", " ")) for one in read if one.value is not None]
     best, worst = max(values, default=None), min(values, default=None)
-    words = f"Judged {score.absolute:.2f} by itself"
+    words = f"Judged {_take_out(score.absolute, verified):.2f} by itself"
     if best is not None and worst is not None and best[0] > worst[0]:
         words += f": most for {best[1]} ({best[0]:.2f}), least for {worst[1]} ({worst[0]:.2f})"
     yield f"{words}."
     if score.relative is not None and score.relative_weight and "no_comparison" not in score.flags:
-        place = "above" if score.relative > 0.5 else "below" if score.relative < 0.5 else "in"
-        yield f"Beside the other replies it stands {place} the middle ({score.relative:.2f})."
+        relative = _take_out(score.relative, verified)
+        place = "above" if relative > 0.5 else "below" if relative < 0.5 else "in"
+        yield f"Beside the other replies it stands {place} the middle ({relative:.2f})."
+    for one in verified:
+        yield f"{VERIFIED[one.name]} is worth {one.value:.2f}, and {one.weight:.0%} of the reward: {one.note}."
     if score.cap is not None and score.reward == score.cap:
-        yield f"A defect that the judges reported caps the reward at {score.cap:.2f}."
+        yield f"{_explain_cap(score)} caps the reward at {score.cap:.2f}."
+
+
+def _take_out(part: float | None, verified: Sequence[Criterion]) -> float:
+    """What judges gave: without what code verified, which is mixed into a part of the score."""
+    left = 1.0 - math.fsum(one.weight for one in verified)
+    mixed_in = math.fsum(one.weight * (one.value or 0.0) for one in verified)
+    return min(1.0, max(0.0, ((part or 0.0) - mixed_in) / left))
+
+
+def _explain_cap(score: Score) -> str:
+    if "forbidden_action" in score.flags:
+        return "An action that is forbidden here"
+    return "A reply of actions alone" if "no_words" in score.flags else "A defect that the judges reported"
 
 
 def combine(gate: float, absolute: float, relative: float, relative_weight: float, cap: float = 1.0) -> float:

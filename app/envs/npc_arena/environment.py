@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, ClassVar, Self, get_args
+from typing import Annotated, ClassVar, Final, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
@@ -24,6 +24,7 @@ from app.characters.casting import (
     build_scene_probes,
     cast_all,
     list_claimable_sources,
+    refuse_unfit_actions,
 )
 from app.characters.loading import (
     MAX_FILE_BYTES,
@@ -43,6 +44,7 @@ from app.domain.scores import ReferencePlan, Score
 from app.domain.tasks import Completion, Context, ContextQuery, Dataset, Message, Passage, Task, Turn, Withheld
 from app.domain.values import Frozen, Name, Split, digest, digest_of_model, estimate_tokens
 from app.envs.npc_arena.roster import (
+    Acting,
     CandidateEntry,
     CastRoster,
     SheetDraft,
@@ -82,11 +84,13 @@ _MEMORY_RUBRIC = _RUBRIC.extend(_MEMORY)
 _CONTEXT_TOKENS = 600
 """Rough token budget for lore and events in a prompt; the character's own lorebook may take half of it."""
 _Datasets = Mapping[str, Dataset[SceneRow]]
+_ANY_SCENE: Final[Mapping[str, str]] = {"turns": "both", "actions": "with"}
 _DRAFT: JsonDict = {"character": "hob_tarrant", "line": "Good morning! Is the water high today?"}
 
 
 class NpcArenaParams(Staging, DatasetParams):
-    """What changes the prompt and the choice of scenes. `turns` and `scenes` have no effect on rows of data sets."""
+    """What changes the prompt and the choice of scenes. `turns`, `scenes` and `actions` have no effect on rows of data
+    sets."""
 
     turns: Turns = "single"
     """`single`: scenes of one reply. `multi`: scenes that a scripted player continues (`/step`). `both`: all scenes."""
@@ -94,6 +98,11 @@ class NpcArenaParams(Staging, DatasetParams):
     scenes: Written = "all"
     """`by_hand`: scenes of scene files. `composed`: those composed from the fields of sheets and the events of their
     worlds. `all`: both."""
+
+    # Left out while it is the default, so that seeds and tasks of the other scenes stay what they were.
+    actions: Annotated[Acting, Field(exclude_if=lambda chosen: chosen == "without")] = "without"
+    """Scenes with actions, whose tasks have `tools`. `without`: none of them, for models and servers without tools.
+    `with`: these too. `only`: no others."""
 
     world: Name | None = None
     """World whose events are retrieved; null retrieves none."""
@@ -103,7 +112,7 @@ class NpcArenaDraft(SheetDraft):
     model_config = ConfigDict(json_schema_extra={"examples": [_DRAFT]})
 
     params: NpcArenaParams = NpcArenaParams()
-    """Params as for tasks; `turns` has no effect."""
+    """Params as for tasks; `turns` and `actions` have no effect."""
 
 
 class NpcArenaReference(Frozen):
@@ -153,6 +162,8 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         }
         # by digest, so that neighbours are different characters even without shuffling
         casts = (*cast_all(sheets, scene_sets, fallback), *cast_all(sheets, composed))
+        # No reply could be right in a scene whose actions do not fit the sheet: shipped scenes beside a changed sheet.
+        casts = tuple(cast for cast in casts if cast.acts_fault is None)
         ordered = sorted(casts, key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
         self.roster = CastRoster(ordered, frozenset(scene.id for scenes in composed for scene in scenes.scenes))
 
@@ -171,7 +182,9 @@ class NpcArena(DatasetEnvironment[SceneRow]):
             own = read_own_scenes(folder, written) if scenes is None else read_scenes(scenes)
             worlds = [read_world(file) for file in list_world_files(folder)]
             composer = SceneComposer.read(worlds, [read_world(file) for file in list_yaml_files(PACKAGED_WORLDS)])
-            arena = cls(read_sheets(folder, written), own, folder.name, read_scenes(PACKAGED_SCENES), composer)
+            sheets = read_sheets(folder, written)
+            refuse_unfit_actions(sheets, own)
+            arena = cls(sheets, own, folder.name, read_scenes(PACKAGED_SCENES), composer)
         except (GatewayError, OSError) as error:
             raise EnvironmentUnavailable(f"npc_arena: {error}") from error
         if not all(arena.size(split, NpcArenaParams()) for split in get_args(Split)):
@@ -204,9 +217,14 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         return self._build_again(sheets, self._scene_sets if own is None else own, self.datasets)
 
     @property
-    def scene_sets(self) -> tuple[SceneSet, ...]:
-        """Those that the folder brings, then those that ship."""
-        return (*self._scene_sets, *self._fallback)
+    def own_scene_sets(self) -> tuple[SceneSet, ...]:
+        """Those that the folder brings."""
+        return self._scene_sets
+
+    @property
+    def shipped_scene_sets(self) -> tuple[SceneSet, ...]:
+        """Those that fill up what the others leave open."""
+        return self._fallback
 
     def list_worlds(self, sheet: CharacterSheet) -> tuple[str, ...]:
         """Names of worlds in which this character is at home: that of its sheet, then those whose events its scenes are
@@ -219,7 +237,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
 
     def _list_casts(self, split: Split, params: BaseModel) -> tuple[Cast, ...]:
         chosen = NpcArenaParams.model_validate(params)
-        return self.roster.list_casts(split, chosen.turns, chosen.scenes, chosen.as_of)
+        return self.roster.list_casts(split, chosen.turns, chosen.scenes, chosen.actions, chosen.as_of)
 
     def count_own_tasks(self, split: Split, params: BaseModel) -> int:
         return len(self._list_casts(split, params))
@@ -293,7 +311,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         requested = NpcArenaDraft.model_validate(draft.model_dump())
         cast = cast_draft(requested, self.sheets, self._scenes)
         arena = type(self)([cast.sheet], [build_single_scene_set(cast)])
-        return Drafted(arena, arena.task(cast.scene.split, 0, requested.params.model_copy(update={"turns": "both"})))
+        return Drafted(arena, arena.task(cast.scene.split, 0, requested.params.model_copy(update=_ANY_SCENE)))
 
     async def read_draft(self, draft: BaseModel, workers: Workers) -> BaseModel:
         """A sheet or scene of a stranger is tried in a worker first, up to its prompt."""

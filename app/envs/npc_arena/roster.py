@@ -37,7 +37,8 @@ _ROSTERS = 64
 
 Turns = Literal["single", "multi", "both"]
 Written = Literal["by_hand", "composed", "all"]
-_Choice = tuple[Split, Turns, Written, datetime | None]
+Acting = Literal["without", "with", "only"]
+_Choice = tuple[Split, Turns, Written, Acting, datetime | None]
 
 
 class CastRoster:
@@ -52,10 +53,12 @@ class CastRoster:
         # A dict, not `lru_cache` of a method: rosters of drafts would hold themselves.
         self._lists: dict[_Choice, tuple[Cast, ...]] = {}
 
-    def list_casts(self, split: Split, turns: Turns, written: Written, as_of: datetime | None) -> tuple[Cast, ...]:
+    def list_casts(
+        self, split: Split, turns: Turns, written: Written, acting: Acting, as_of: datetime | None
+    ) -> tuple[Cast, ...]:
         """In the order given."""
         # without timed scenes every moment gives the same list, which is then kept once
-        choice = (split, turns, written, as_of if self._timed else None)
+        choice = (split, turns, written, acting, as_of if self._timed else None)
         listed = self._lists.get(choice)
         if listed is None:
             if len(self._lists) >= _ROSTERS:
@@ -66,12 +69,15 @@ class CastRoster:
     def find_cast(self, character: str, scene: str) -> Cast | None:
         return self._by_ids.get((character, scene))
 
-    def _filter(self, split: Split, turns: Turns, written: Written, as_of: datetime | None) -> tuple[Cast, ...]:
+    def _filter(
+        self, split: Split, turns: Turns, written: Written, acting: Acting, as_of: datetime | None
+    ) -> tuple[Cast, ...]:
         return tuple(
             cast
             for cast in self._all
             if cast.scene.split == split
             and _is_chosen(cast, turns)
+            and (acting == "with" or (acting == "only") == (cast.scene.acts is not None))
             and (written == "all" or (written == "composed") == (cast.scene.id in self._composed))
             and (as_of is None or cast.scene.since is None or cast.scene.since <= as_of)
         )
@@ -137,6 +143,8 @@ class SheetDraft(Frozen):
 def cast_draft(draft: SheetDraft, sheets: Sequence[CharacterSheet], scenes: Mapping[str, Scene]) -> Cast:
     """InvalidRequest naming `draft.<field>`, down to the field of the sheet or scene."""
     sheet, scene = _resolve_sheet(draft, sheets), _resolve_scene(draft, scenes)
+    if (fault := Cast(sheet, scene).acts_fault) is not None:
+        raise InvalidRequest(fault.words, field=f"draft.scene.{fault.field}")
     events = tuple(
         SceneEvent(id=f"draft-{number}", time=event.time, text=event.text)
         for number, event in enumerate(draft.events, start=1)
@@ -196,7 +204,8 @@ def _resolve_scene(draft: SheetDraft, scenes: Mapping[str, Scene]) -> Scene:
             near = suggest(draft.scene, scenes)
             raise InvalidRequest(f"there is no scene {draft.scene!r}{near}", field="draft.scene")
         return scenes[draft.scene]
-    defaults: dict[str, FiniteJson] = {"id": "draft", "kind": "conversation", "split": "train"}
+    kind = "action" if (draft.scene or {}).get("acts") else "conversation"
+    defaults: dict[str, FiniteJson] = {"id": "draft", "kind": kind, "split": "train"}
     return _validate_part(Scene, defaults | (draft.scene or {}), "draft.scene")
 
 
@@ -334,7 +343,7 @@ def _build_single_entry(cast: Cast, completion: Completion, hear: _ReplyFilter) 
     if scene.acts is not None:
         reply = read_reply(completion, cast.tools)
         line = reply.line
-        verified.append(verify_calls(reply, scene.acts, cast.tools))
+        verified.append(verify_calls(reply, scene.acts, cast.tools, cast.sheet.actions.at_most))
     if scene.memory is not None:
         verified.append(verify_memory(hear(line), scene.memory, scene.earlier, cast.sheet.voice.language))
     return CandidateEntry(line, verified=tuple(verified))
