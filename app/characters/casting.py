@@ -387,8 +387,9 @@ def build_scene_probes(cast: Cast) -> Probes:
 
 def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequence[Withheld] = ()) -> GateFacts:
     sheet, scene = cast.sheet, cast.scene
-    earlier = [line for talk in scene.earlier if talk.heard != "not" for line in talk.lines]
-    player_lines = [line.text for line in (*earlier, *scene.history) if line.speaker == "player"]
+    heard = [line for talk in scene.earlier if talk.heard != "not" for line in talk.lines]
+    player_lines = [line.text for line in heard if line.speaker == "player"]
+    player_lines += [line.text for line in scene.history if line.speaker == "player"]
     # Where actions are tools, brackets are read as calls, and no gate asks about them.
     written = () if scene.acts is not None else sheet.actions.allowed
     bracketed = tuple(action.name for action in written if action.parameters is None)

@@ -131,7 +131,6 @@ class Scene(Frozen):
     acts: Annotated[SceneActs | None, SAID] = None
     """What the character can do here, and what it should; in scenes of one reply. Without it, typed actions of the
     sheet are not offered."""
-
     earlier: Annotated[tuple[EarlierTalk, ...], Field(max_length=MOST_TALKS), SAID] = ()
     """Conversations before this scene, oldest first."""
     memory: Annotated[SceneMemory | None, SAID] = None
@@ -207,9 +206,19 @@ class SceneSet(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _require_one_reply_where_code_verifies(self) -> Self:
-        if (self.acts is not None) != (self.kind == "action"):
-            raise ValueError("acts: a scene has them exactly when its kind is `action`")
+    def _require_own_actions(self) -> Self:
+        if self.character is None:
+            for scene, acts in ((scene, scene.acts) for scene in self.scenes if scene.acts is not None):
+                added = {action.name for action in acts.more}
+                stray = next(((place, name) for place, name in acts.named if name not in added), None)
+                if stray is not None:
+                    raise ValueError(
+                        f"{scene.id}: acts.{stray[0]}: a scene for any character adds {stray[1]!r} in `more` itself"
+                    )
+        return self
+
+    @model_validator(mode="after")
+    def _require_one_difference(self) -> Self:
         scenes = {scene.id: scene for scene in self.scenes}
         for scene in (scene for scene in self.scenes if scene.counterfactual_of is not None):
             factual = scenes.get(scene.counterfactual_of or "")
