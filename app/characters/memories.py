@@ -188,27 +188,27 @@ class _Sentence:
 def verify_memory(spoken: str, memory: SceneMemory, earlier: Sequence[EarlierTalk], language: str) -> VerifiedPart:
     """The value of a reply's spoken words. In a language without a list of denials nothing is called false."""
     sentences = _read_sentences(spoken, _SPEECH.get(language))
-    leaks = [term for talk in earlier for term in talk.leak_terms]
-    for terms, flag, note in (
-        (memory.never_told, "false_memory", "it states what nobody said"),
-        (leaks, "tells_on_others", "it tells what was told in confidence, or out of its hearing"),
-    ):
-        if any(sentence.states(terms) for sentence in sentences):
-            return VerifiedPart(RECALL, RECALL_SHARE, 0.0, note, (flag,))
+    if any(sentence.states(memory.never_told) for sentence in sentences):
+        return _value(0.0, "it states what nobody said", flags=("false_memory",))
+    if any(sentence.states([term for talk in earlier for term in talk.leak_terms]) for sentence in sentences):
+        note = "it tells what was told in confidence, or what the character did not hear"
+        return _value(0.0, note, flags=("tells_on_others",))
     places = [_find_recalled(sentences, terms, memory.must_not_recall) for terms in memory.must_recall]
     said = [place for place in places if place is not None]
     stale = [sentence.start for sentence in sentences if _is_stale(sentence, memory)]
     if stale and (len(said) < len(places) or stale[-1] > max(said, default=0)):
-        return VerifiedPart(RECALL, RECALL_SHARE, 0.0, "it states what was corrected since", ("stale_memory",))
+        return _value(0.0, "it states what was corrected since", flags=("stale_memory",))
     if places and not said:
-        return VerifiedPart(RECALL, RECALL_SHARE, _WEAK, "it does not recall what was said", ("no_recall",))
+        return _value(_WEAK, "it does not recall what was said", flags=("no_recall",))
     if memory.in_order and said != sorted(said):
-        return VerifiedPart(RECALL, RECALL_SHARE, _WEAK, "it recalls the facts in another order")
+        return _value(_WEAK, "it recalls the facts in another order")
     if len(said) < len(places):
-        value = _WEAK + (1 - _WEAK) * len(said) / len(places)
-        return VerifiedPart(RECALL, RECALL_SHARE, value, "it recalls a part of what was said")
-    note = "it recalls what was said" if places else "it states nothing that it cannot remember"
-    return VerifiedPart(RECALL, RECALL_SHARE, 1.0, note)
+        return _value(_WEAK + (1 - _WEAK) * len(said) / len(places), "it recalls a part of what was said")
+    return _value(1.0, "it recalls what was said" if places else "it states nothing that it cannot remember")
+
+
+def _value(value: float, note: str, flags: tuple[str, ...] = ()) -> VerifiedPart:
+    return VerifiedPart(RECALL, RECALL_SHARE, value, note, flags)
 
 
 def _is_stale(sentence: _Sentence, memory: SceneMemory) -> bool:

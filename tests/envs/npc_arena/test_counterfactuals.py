@@ -17,6 +17,7 @@ FACTUAL: dict[str, object] = {
         {"id": "bell", "time": "today", "text": "The bell rang."},
     ],
 }
+TALK = [{"when": "today", "lines": [{"speaker": "player", "text": "She sank."}]}]
 ONE_LESS = {**FACTUAL, "id": "afloat", "counterfactual_of": "sunk", "visible": [FACTUAL["visible"][1]]}  # type: ignore[index]
 
 
@@ -28,11 +29,15 @@ ONE_LESS = {**FACTUAL, "id": "afloat", "counterfactual_of": "sunk", "visible": [
         ({"player": "Is she sunk?"}, "afloat: differs from sunk in player too"),
         ({"split": "train"}, "afloat: differs from sunk in split too"),
         ({"visible": []}, "afloat: visible must be that of sunk without one event"),
+        ({"visible": [], "earlier": TALK}, "afloat: differs from sunk in both earlier and visible"),
         ({"visible": FACTUAL["visible"]}, "afloat: visible must be that of sunk without one event"),
     ],
 )
-def test_a_counterfactual_differs_by_one_event_alone(changed: dict[str, object], words: str) -> None:
+def test_a_counterfactual_differs_by_one_event_or_by_what_was_said(changed: dict[str, object], words: str) -> None:
     SceneSet.model_validate({"character": "hob", "scenes": [FACTUAL, ONE_LESS]})
+    SceneSet.model_validate(
+        {"character": "hob", "scenes": [FACTUAL, {**ONE_LESS, "visible": FACTUAL["visible"], "earlier": TALK}]}
+    )
     with pytest.raises(ValidationError, match=words):
         SceneSet.model_validate({"character": "hob", "scenes": [FACTUAL, {**ONE_LESS, **changed}]})
 
@@ -54,11 +59,11 @@ def compare_mentions(there: GoldCase, gone: GoldCase) -> tuple[bool, set[str], b
 
 
 def test_what_should_be_mentioned_in_one_must_not_be_in_the_other() -> None:
-    """In all that ship."""
+    """In all that ship and differ by an event."""
     by_scene = {specimen.cast.scene.id: specimen for specimen in load_packaged_specimens()}
     pairs = {
         name: compare_mentions(by_scene[gone.cast.scene.counterfactual_of], gone)
         for name, gone in by_scene.items()
-        if gone.cast.scene.counterfactual_of is not None
+        if gone.cast.scene.counterfactual_of is not None and not gone.cast.scene.earlier
     }
     assert (len(pairs) >= 6, pairs) == (True, dict.fromkeys(pairs, (True, set(), True, False)))
