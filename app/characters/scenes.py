@@ -178,6 +178,11 @@ class Scene(Frozen):
         return self.player or f"[{self.event}]"
 
     @property
+    def is_verified(self) -> bool:
+        """Whether code decides a part of the reward."""
+        return self.acts is not None or self.memory is not None
+
+    @property
     def max_turns(self) -> int:
         return 1 + len(self.turns)
 

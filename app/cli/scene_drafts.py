@@ -47,6 +47,8 @@ _TOKENS_A_SCENE: Final = 200
 _PROPOSAL: Final = Template.read(PACKAGED_SCENES.with_name("proposal.j2"))
 _MOST_READ: Final = 200_000
 """Characters of a model's reply that are looked at."""
+_NOT_PROPOSED: Final = ("action", "memory")
+"""Kinds of scenes that need more than a proposal has."""
 _OBJECT: Final = re.compile(r"\{.*\}", re.DOTALL)
 
 
@@ -131,7 +133,7 @@ def _propose(
         lines=[" ".join(line.split())[:200] for line in (*served, *drafted)[-_MOST_KNOWN:]],
         count=count,
         language=sheet.voice.language,
-        kinds=", ".join(kind for kind in get_args(SceneKind) if kind != "action"),
+        kinds=", ".join(kind for kind in get_args(SceneKind) if kind not in _NOT_PROPOSED),
     )
     usd = _tell_cost(bound_tokens(prompt), drafter.sampling.max_tokens, prices)
     require_consent(usd, yes=yes, question="Ask the model?")

@@ -326,9 +326,10 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         return requested.model_copy(update={name: parts[name] for name in parts if brought[name]})
 
     def references(self, task: Task) -> ReferencePlan | None:
-        """None for scenes of several replies or with actions: a line alone cannot be compared with those."""
+        """None for scenes of several replies, and for those of which code verifies a part: a line alone cannot be
+        compared with those."""
         cast = self.find_cast(task)
-        if cast is None or cast.scene.max_turns > 1 or cast.scene.acts is not None:
+        if cast is None or cast.scene.max_turns > 1 or cast.scene.is_verified:
             return None
         return ReferencePlan(
             scene=digest([self.name, cast.sheet.digest, digest_of_model(cast.scene)]),
