@@ -129,12 +129,12 @@ def test_what_does_not_fit_the_sheet_is_named_by_its_field(changes: dict[str, An
 
 
 def test_replies_that_calls_do_not_tell_apart_are_named() -> None:
-    acts = change_acts(
-        {"right": [[]], "tempting": [{"say": "[ring_bell] Aye.", "why": "no"}, {"say": "No.", "why": "no"}]}
-    )
-    assert [str(one) for one in find_untold(ACTIONS, acts, "Aye. [look_around]")] == [
+    looks = [{"name": "look_around"}]
+    tempting = [{"say": say, "why": "so"} for say in ("[ring_bell] Aye.", "No.", "[look_around] Aye.")]
+    acts = change_acts({"right": [[], looks], "tempting": tempting})
+    assert [str(one) for one in find_untold(ACTIONS, acts, "Aye. [ring_bell]")] == [
         "exemplar: with the right calls it earns 0.00 of the action: no tool fits, and there is a call",
-        "acts.tempting.1: its calls are right: a judge alone can tell that it is wrong",
+        "acts.tempting.2: its calls are right, so the reply is paid for them",
     ]
 
 
