@@ -137,8 +137,10 @@ def choose_told_talks(earlier: Sequence[EarlierTalk], conversation: str) -> tupl
 def _split_turns(talk: EarlierTalk) -> list[tuple[EarlierLine, ...]]:
     turns: list[tuple[EarlierLine, ...]] = []
     for line in talk.lines:
-        answers = bool(turns) and line.speaker == "npc" and turns[-1][-1].speaker != "npc"
-        turns[-1:] = [(*turns[-1], line)] if answers else [*turns[-1:], (line,)]
+        if turns and line.speaker == "npc" and turns[-1][-1].speaker != "npc":
+            turns[-1] = (*turns[-1], line)
+        else:
+            turns.append((line,))
     return turns
 
 
@@ -160,7 +162,9 @@ class _SpeechWords(Frozen):
 
 
 _SPEECH: Final = read_packaged_data(Path(__file__).with_name("memory_words.yaml"), TypeAdapter(dict[str, _SpeechWords]))
+_NO_WORDS: Final = _SpeechWords(denials="", alternatives="")
 _SENTENCE: Final = re.compile(r"[^.!?\n。！？]+[.!?。！？]*")
+_CLAUSE: Final = re.compile(r"[^,;:–—、]+")
 _STAGING: Final = re.compile(r"\*[^*]*\*")
 _READ: Final = 20_000
 """Characters of a reply that are read."""
@@ -170,24 +174,31 @@ _READ: Final = 20_000
 class _Sentence:
     words: str
     """With one space around each."""
+    clauses: tuple[str, ...]
     start: int
-    """Words of the reply before it."""
+    """Where in the reply it begins."""
     asks: bool
-    denies: bool
+    denials: tuple[str, ...]
+    """Those of the language, if it has any of them."""
     leaves_open: bool
 
     def states(self, terms: Sequence[str]) -> bool:
-        return not self.asks and not self.denies and _has_any(self.words, terms)
+        return not self.asks and not self.denials and _has_any(self.words, terms)
 
-    def find(self, terms: Sequence[str]) -> int | None:
-        """Place of the first of these terms in the reply."""
-        places = [self.words.find(_spell(term)) for term in terms if _has_any(self.words, [term])]
-        return self.start + min(places) if places else None
+    def recalls(self, terms: Sequence[str], stale: Sequence[str]) -> bool:
+        """Beside what is stale, what holds must be chosen: "Friday or Sunday" and "Friday, not Sunday" do not."""
+        if not _has_any(self.words, stale):
+            return _has_any(self.words, terms)
+        chooses = not self.asks and not self.leaves_open
+        return chooses and any(_affirms(clause, terms, stale, self.denials) for clause in self.clauses)
 
 
 def verify_memory(spoken: str, memory: SceneMemory, earlier: Sequence[EarlierTalk], language: str) -> VerifiedPart:
     """The value of a reply's spoken words. In a language without a list of denials nothing is called false."""
-    sentences = _read_sentences(spoken, _SPEECH.get(language))
+    speech = _SPEECH.get(language)
+    if speech is None:
+        memory, earlier, speech = memory.model_copy(update={"must_not_recall": (), "never_told": ()}), (), _NO_WORDS
+    sentences = _read_sentences(spoken, speech)
     if any(sentence.states(memory.never_told) for sentence in sentences):
         return _value(0.0, "it states what nobody said", flags=("false_memory",))
     if any(sentence.states([term for talk in earlier for term in talk.leak_terms]) for sentence in sentences):
@@ -218,30 +229,44 @@ def _is_stale(sentence: _Sentence, memory: SceneMemory) -> bool:
 
 
 def _find_recalled(sentences: Sequence[_Sentence], terms: Sequence[str], stale: Sequence[str]) -> int | None:
-    """The place in the reply where a fact is said. To name it and the stale one as alternatives is not to recall it."""
+    """The place in the reply where a fact is said."""
     for sentence in sentences:
-        place = sentence.find(terms)
-        leaves_open = _has_any(sentence.words, stale) and (sentence.asks or sentence.leaves_open)
-        if place is not None and not leaves_open:
-            return place
+        if sentence.recalls(terms, stale):
+            return sentence.start + min(_list_places(sentence.words, terms))
     return None
 
 
-def _read_sentences(spoken: str, speech: _SpeechWords | None) -> tuple[_Sentence, ...]:
-    """Without stage directions. Sentences of a language that is not listed are all taken for denials."""
+def _affirms(clause: str, terms: Sequence[str], stale: Sequence[str], denials: Sequence[str]) -> bool:
+    """Whether a clause names a fact without a denial before it that is not about what is stale."""
+    places = _list_places(clause, terms)
+    if not places:
+        return False
+    before = clause[: min(places) + 1]
+    denied = _list_places(before, denials)
+    return not denied or _has_any(before[max(denied) :], stale)
+
+
+def _list_places(spelled: str, terms: Sequence[str]) -> list[int]:
+    return [spelled.find(_spell(term)) for term in terms if _has_any(spelled, [term])]
+
+
+def _read_sentences(spoken: str, speech: _SpeechWords) -> tuple[_Sentence, ...]:
+    """Without stage directions."""
     return tuple(_iterate_sentences(_STAGING.sub(" ", spoken[:_READ]), speech))
 
 
-def _iterate_sentences(text: str, speech: _SpeechWords | None) -> Iterator[_Sentence]:
+def _iterate_sentences(text: str, speech: _SpeechWords) -> Iterator[_Sentence]:
     start = 0
+    denials = tuple(speech.denials.split())
     for match in _SENTENCE.finditer(text):
         words = _spell(match.group())
         yield _Sentence(
             words,
+            tuple(_spell(clause) for clause in _CLAUSE.findall(match.group())),
             start,
             asks=match.group().endswith(("?", "？")),
-            denies=speech is None or _has_any(words, speech.denials.split()),
-            leaves_open=speech is not None and _has_any(words, speech.alternatives.split()),
+            denials=denials if _has_any(words, denials) else (),
+            leaves_open=_has_any(words, speech.alternatives.split()),
         )
         start += len(words)
 

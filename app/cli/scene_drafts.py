@@ -15,7 +15,7 @@ from typing import Annotated, Final, get_args
 
 import typer
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from app.characters.loading import SCENES, parse_model, read_scenes, read_sheet, read_text
 from app.characters.lorebooks import mentions, normalise_spelling, split_spoken_words
@@ -52,11 +52,17 @@ _NOT_PROPOSED: Final = ("action", "memory")
 _OBJECT: Final = re.compile(r"\{.*\}", re.DOTALL)
 
 
+def _require_proposable(kind: SceneKind) -> SceneKind:
+    if kind in _NOT_PROPOSED:
+        raise ValueError(f"a scene of kind `{kind}` needs more than a proposal has")
+    return kind
+
+
 class _ProposedScene(Frozen):
     player: Annotated[str, Field(min_length=1, max_length=600)]
     turns: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=400)], ...], Field(max_length=3)] = ()
     probe: Annotated[str, Field(min_length=1, max_length=120)]
-    kind: SceneKind = "conversation"
+    kind: Annotated[SceneKind, AfterValidator(_require_proposable)] = "conversation"
     notes: Annotated[str, Field(max_length=400)] = ""
 
 

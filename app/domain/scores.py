@@ -296,7 +296,7 @@ def add_part(score: Score, part: VerifiedPart) -> Score:
     """The judges' score and a verified part together. Each part of the score is mixed with the verified one by one
     share, so that `Score`'s formula still holds; caps bound the whole. A completion that failed a gate and one without
     a score stay what they are."""
-    flags = (*score.flags, *part.flags)
+    flags = tuple(dict.fromkeys((*score.flags, *part.flags)))
     if score.reward is None or not score.gate:
         return score.model_copy(update={"flags": flags})
     absolute = _mix(score.reward if score.absolute is None else score.absolute, part)
