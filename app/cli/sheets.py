@@ -50,7 +50,7 @@ from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound, TooLarge, UserError
 from app.domain.faults import describe_os_error, explain_faults, explain_os_error
 from app.domain.judging import Judgement
-from app.domain.scores import Score, explain_action
+from app.domain.scores import Score, explain_verified
 from app.domain.tasks import Completion
 from app.domain.values import FiniteJson, Name, suggest
 from app.domain.worlds import Lorebook
@@ -217,8 +217,8 @@ def _print_trial(_console: Console, trial: SheetTrial, *, whole_prompt: bool) ->
             _print_text(_console, f"{number} {gate.flag}: {gate.notices or tried.score.rationale}", style="red")
         if not tried.gates and tried.score.rationale:
             _print_text(_console, f"{number} {tried.score.rationale}", style="dim")
-        if tried.score.judges and (acted := explain_action(tried.score)):
-            _print_text(_console, f"{number} {acted}", style="dim")
+        if tried.score.judges and (verified := explain_verified(tried.score)):
+            _print_text(_console, f"{number} {verified}", style="dim")
     for judgement in trial.judgements:
         _print_judgement(_console, judgement, names)
     if trial.completions:
