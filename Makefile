@@ -98,7 +98,7 @@ bench: $(VENV)/.installed-dev ## print throughput as ratios against named limits
 bench-growth: $(VENV)/.installed-dev ## ask stores of ten and of two million rollouts beside small ones; makes and keeps 20 GB in .cache/growth
 	$(BIN)/python -m benchmarks.growth
 
-bench-peers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(VERIFIERS)/.installed $(NEMO_GYM)/.tried ## print this service beside others' servers as they come from the package index
+bench-peers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(NEMO_GYM)/.tried ## print this service beside others' servers as they come from the package index
 	$(BIN)/python -m benchmarks.peers
 	$(BIN)/python -m benchmarks.atropos
 
