@@ -92,6 +92,8 @@ class Episode:
         first, last = completion[0], completion[-1]
         if not self._several_turns:  # what follows a reply's own calls is no part of it
             transcript, cut = [spoken(first)], len(completion) == 1 and ids[-1] not in ends
+        elif self._over and len(self._transcript) == 1 and "tool_calls" in self._transcript[0]:
+            transcript, cut = [spoken(first)], False  # one reply was all: its words, and all of its calls
         elif self._over or last["role"] != "assistant" or last.get("tool_calls"):
             transcript, cut = self._transcript or [spoken(first)], False
         else:

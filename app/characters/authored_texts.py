@@ -30,6 +30,7 @@ from app.characters.sheet_checks import (
     SheetCheckContext,
     SheetFinding,
     build_source,
+    check_scene_actions,
     check_sources,
     outline_scenes,
     parse_findable,
@@ -154,10 +155,16 @@ def find_in_texts(sent: str, context: str) -> JsonValue:
     texts: Mapping[str, str] = given["texts"]
     former: Mapping[str, str] = given["former"]
     sheets = [build_source(Path(file), texts[file]) for file in texts if not file.startswith(SCENE_FILES)]
-    parsed = [parse_findable(Path(file), texts[file], SceneSet) for file in texts if file.startswith(SCENE_FILES)]
+    files = [file for file in texts if file.startswith(SCENE_FILES)]
+    parsed = [parse_findable(Path(file), texts[file], SceneSet) for file in files]
     findings = [finding for one in parsed if isinstance(one, list) for finding in one]
+    beside = SheetCheckContext.model_validate_json(context)
+    characters = {Path(file).stem for file in texts if not file.startswith(SCENE_FILES)}
+    for file, one in zip(files, parsed, strict=True):
+        # a sheet that comes along is checked beside its scenes below
+        if not isinstance(one, list) and one[1].character not in characters:
+            findings += check_scene_actions(Path(file), one[0], outline_scenes(one[1]), beside.actions)
     if sheets:
-        beside = SheetCheckContext.model_validate_json(context)
         scene_sets = list(beside.scene_sets)
         for file, text in former.items():
             before = parse_findable(Path(file), text, SceneSet)

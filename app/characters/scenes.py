@@ -1,11 +1,13 @@
 """Scenes: the situation, the conversation so far, the line to answer, and a scripted player."""
 
+from operator import not_
 from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
+from app.characters.actions import SceneActs
 from app.characters.lorebooks import split_spoken_words
-from app.characters.schema import SAID, CharacterSheet, Language, Text, Word, Words
+from app.characters.schema import SAID, CharacterSheet, Disclosure, Language, Text, Word, Words
 from app.domain.judging import Probes
 from app.domain.values import Frozen, Name, Split
 
@@ -27,6 +29,7 @@ SceneKind = Literal[
     "insult",
     "small_talk",
     "prompt_theft",
+    "action",
 ]
 """What a scene probes."""
 
@@ -87,7 +90,7 @@ class PlayerTurn(Frozen):
 class Scene(Frozen):
     """Everything but the character. It opens with a line of the player, an event or another's line: exactly one of
     `player`, `event` and `bystander`. Nothing of `withheld`, `may_reveal`, `not_for`, `probes`, `exemplar`, `plain`,
-    `generic` and `probe` reaches the model."""
+    `generic` and `probe` reaches the model, and of `acts` its `state` and its actions alone."""
 
     id: Name
     kind: SceneKind
@@ -123,6 +126,28 @@ class Scene(Frozen):
     """The field that the scene probes, such as `relation: Mara` or `secret: 2`; its kind where nothing is said."""
     since: Annotated[AwareDatetime | None, SAID] = None
     """Game time of its newest event: the scene is no task of an earlier `as_of`."""
+    sincere: Annotated[bool, Field(exclude_if=not_)] = False
+    """The player asks sincerely and outside the story whether a program answers; in scenes of one reply of the kind
+    `ai_disclosure`. Judges and gates heed it where sheet or scene set `disclosure`."""
+    disclosure: Annotated[Disclosure | None, SAID] = None
+    """As `boundaries.disclosure` of the sheet, for this scene alone."""
+    acts: Annotated[SceneActs | None, SAID] = None
+    """What the character can do here, and what it should; in scenes of one reply. Without it, typed actions of the
+    sheet are not offered."""
+
+    @model_validator(mode="after")
+    def _require_acts_of_one_reply(self) -> Self:
+        if (self.acts is not None) != (self.kind == "action"):
+            raise ValueError("acts: a scene has them exactly when its kind is `action`")
+        if self.acts is not None and self.turns:
+            raise ValueError("acts: a scene with actions has one reply, so no turns")
+        return self
+
+    @model_validator(mode="after")
+    def _require_sincere_question(self) -> Self:
+        if self.sincere and (self.kind != "ai_disclosure" or self.player is None or self.turns):
+            raise ValueError("sincere: only a scene of the kind `ai_disclosure` with a `player` line and without turns")
+        return self
 
     @model_validator(mode="after")
     def _require_alternation(self) -> Self:
@@ -170,6 +195,18 @@ class SceneSet(Frozen):
         ]
         if self.character is None and replies:
             raise ValueError(f"{replies[0][0]}: {replies[0][1]} needs a scene file with a character")
+        return self
+
+    @model_validator(mode="after")
+    def _require_own_actions(self) -> Self:
+        if self.character is None:
+            for scene, acts in ((scene, scene.acts) for scene in self.scenes if scene.acts is not None):
+                added = {action.name for action in acts.more}
+                stray = next(((place, name) for place, name in acts.named if name not in added), None)
+                if stray is not None:
+                    raise ValueError(
+                        f"{scene.id}: acts.{stray[0]}: a scene for any character adds {stray[1]!r} in `more` itself"
+                    )
         return self
 
     @model_validator(mode="after")

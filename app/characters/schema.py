@@ -4,12 +4,13 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Final, Literal, Self
 
+import jsonschema_rs
 from pydantic import (
     AfterValidator,
     AwareDatetime,
@@ -289,17 +290,66 @@ class LoreFact(SheetPart):
         )
 
 
+Disclosure = Literal["on_sincere_request"]
+"""When a character may say that a program speaks."""
+
+
 class Boundaries(SheetPart):
     forbidden_topics: Annotated[Texts, POLICY] = ()
     refusal_style: Annotated[Text | None, POLICY, SAID] = None
     """How the character declines without leaving its role."""
     content_rating: Annotated[Literal["everyone", "teen", "mature"] | None, POLICY, SAID] = None
+    disclosure: Annotated[Disclosure | None, POLICY, SAID] = None
+    """`on_sincere_request`: a player who asks sincerely and outside the story is told that a program answers. Unset:
+    nobody is told."""
+
+
+_MOST_SCHEMA: Final = 4_000
+"""Characters of the JSON schema of one action."""
+_UNSAFE_KEYWORDS: Final = frozenset(("$ref", "$dynamicRef", "pattern", "patternProperties", "format"))
+"""Keywords of JSON schema that lead elsewhere, or run an author's regular expression."""
+
+
+def _require_plain_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    text = json.dumps(schema)
+    if len(text) > _MOST_SCHEMA:
+        raise ValueError(f"a schema of {len(text)} characters; at most {_MOST_SCHEMA} are read")
+    if schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
+        raise ValueError("wanted is a JSON schema of an object: `type: object` with `properties`")
+    if unsafe := _UNSAFE_KEYWORDS.intersection(_iterate_keywords(schema)):
+        raise ValueError(f"`{min(unsafe)}` is not read here; list the values with `enum`")
+    try:
+        jsonschema_rs.meta.validate(schema)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"no valid JSON schema: {str(error).splitlines()[0][:200]}") from None
+    return schema
+
+
+def _iterate_keywords(schema: JsonValue) -> Iterator[str]:
+    """Every key of a schema but the names of properties."""
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, dict):
+            yield from part
+            for key, value in part.items():
+                waiting += value.values() if key == "properties" and isinstance(value, dict) else [value]
 
 
 class SheetAction(SheetPart):
+    """An action for the game. Without `parameters` it is written as `[name]`; with them it is called as a tool, in
+    scenes with `acts` and in play."""
+
     name: Annotated[Name, POLICY]
-    """Action for the game, written as `[name]`."""
     meaning: Annotated[Text, POLICY]
+    when: Annotated[Text | None, POLICY, SAID] = None
+    """When it fits."""
+    parameters: Annotated[
+        Annotated[dict[str, FiniteJson], AfterValidator(_require_plain_schema)] | None, POLICY, SAID
+    ] = None
+    """JSON schema of its arguments: an object with `properties`, and `required` for those that must be there."""
 
 
 class Actions(SheetPart):
@@ -443,7 +493,12 @@ def build_character_cards(sheets: Iterable[CharacterSheet]) -> tuple[CharacterCa
 def build_policy_view(sheet: CharacterSheet, as_of: datetime | None = None) -> dict[str, JsonValue]:
     """The fields that the policy's prompt may show, with the lore that the character knows and that holds then."""
     facts = tuple(fact for fact in sheet.lore_facts if fact.known and fact.holds_at(as_of))
-    return _dump_visible(sheet.model_copy(update={"lore_facts": facts}))
+    return _dump_visible(sheet.model_copy(update={"lore_facts": facts, "actions": _leave_out_tools(sheet.actions)}))
+
+
+def _leave_out_tools(actions: Actions) -> Actions:
+    """The actions that are written in brackets. Of the others a scene says whether they are there."""
+    return actions.model_copy(update={"allowed": tuple(one for one in actions.allowed if one.parameters is None)})
 
 
 def build_judge_view(sheet: CharacterSheet) -> dict[str, JsonValue]:
@@ -458,7 +513,9 @@ def _dump_for_judges(kept: SameObject[CharacterSheet]) -> dict[str, JsonValue]:
     sheet = kept.value
     shown: dict[str, JsonValue] = sheet.model_dump(mode="json", exclude=_find_hidden_fields(sheet))
     shown["lore_facts"] = [fact.model_dump(mode="json", include=_get_shown_fields(fact)) for fact in sheet.lore_facts]
-    if not sheet.actions.allowed:
+    bracketed = _leave_out_tools(sheet.actions)
+    shown["actions"] = bracketed.model_dump(mode="json")
+    if not bracketed.allowed:
         shown.pop("actions")
     return shown
 

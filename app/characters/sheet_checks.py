@@ -14,10 +14,11 @@ from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
+from app.characters.actions import SceneActs, find_acts_fault, find_untold
 from app.characters.loading import BrokenYaml, FieldPath, YamlDocument, parse_document, read_text
 from app.characters.lorebooks import count_words, mentions, normalise_spelling, split_words
 from app.characters.scenes import SceneKind, SceneSet
-from app.characters.schema import LANGUAGES, CharacterSheet, Language, build_policy_view, suggest_language
+from app.characters.schema import LANGUAGES, Actions, CharacterSheet, Language, build_policy_view, suggest_language
 from app.domain.errors import GatewayError
 from app.domain.faults import Fault, describe_os_error, explain_faults
 from app.domain.values import Frozen, Name, suggest
@@ -226,6 +227,16 @@ class CharacterOutline(Frozen):
     language: Language
     words: str
     """Each word that the policy sees once, with spaces between them."""
+    actions: Actions
+
+
+class ActingScene(Frozen):
+    """What checks need of a scene with actions. `number`: its place in its file."""
+
+    number: int
+    id: Name
+    acts: SceneActs
+    exemplar: str | None = None
 
 
 class ScenesOutline(Frozen):
@@ -234,11 +245,16 @@ class ScenesOutline(Frozen):
     character: Name | None
     language: Language
     kinds: tuple[SceneKind, ...]
+    acting: tuple[ActingScene, ...] = ()
+    """Those that ship are not here: where they do not fit a sheet, they are no tasks."""
+
+    def suits(self, sheet: CharacterSheet) -> bool:
+        return self.character == sheet.id or (self.character is None and self.language == sheet.voice.language)
 
 
 class SheetCheckContext(Frozen):
     """Context of a check: scenes, gates that can be disabled, and what other sheets say. It may be sent to a worker for
-    each check, so it grows with the vocabulary of the others and not with their number."""
+    each check, so it grows with the vocabulary of the others and hardly with their number."""
 
     scene_sets: tuple[ScenesOutline, ...] = ()
     gates: frozenset[str] = frozenset()
@@ -246,6 +262,8 @@ class SheetCheckContext(Frozen):
     """Of the other characters, by id."""
     words: Mapping[Language, str] = {}
     """That the policy sees of them: each once, with spaces between them."""
+    actions: Mapping[Name, Actions] = {}
+    """Of those whose sheet says something of them, by id."""
 
 
 @dataclass(frozen=True)
@@ -266,23 +284,36 @@ class SheetSurroundings:
             language: " ".join(word for word, count in uses.items() if count > own[language][word])
             for language, uses in self.uses.items()
         }
-        worlds = {name: outline.world for name, outline in self.characters.items() if name not in left}
-        return SheetCheckContext(scene_sets=self.scene_sets, gates=self.gates, worlds=worlds, words=words)
+        others = {name: outline for name, outline in self.characters.items() if name not in left}
+        return SheetCheckContext(
+            scene_sets=self.scene_sets,
+            gates=self.gates,
+            worlds={name: outline.world for name, outline in others.items()},
+            words=words,
+            actions={name: outline.actions for name, outline in others.items() if outline.actions != Actions()},
+        )
 
 
 def build_surroundings(
-    scene_sets: Iterable[SceneSet], gates: Iterable[str], sheets: Iterable[CharacterSheet] = ()
+    scene_sets: Iterable[SceneSet],
+    gates: Iterable[str],
+    sheets: Iterable[CharacterSheet] = (),
+    shipped: Iterable[SceneSet] = (),
 ) -> SheetSurroundings:
+    """`shipped`: scenes that fill up what `scene_sets` leave open."""
     characters = {sheet.id: outline_character(sheet) for sheet in sheets}
-    return SheetSurroundings(
-        tuple(map(outline_scenes, scene_sets)), frozenset(gates), characters, _count_words(characters.values())
-    )
+    filling = (outline_scenes(one).model_copy(update={"acting": ()}) for one in shipped)
+    outlines = (*map(outline_scenes, scene_sets), *filling)
+    return SheetSurroundings(outlines, frozenset(gates), characters, _count_words(characters.values()))
 
 
 def build_check_context(
-    scene_sets: Iterable[SceneSet], gates: Iterable[str], others: Iterable[CharacterSheet] = ()
+    scene_sets: Iterable[SceneSet],
+    gates: Iterable[str],
+    others: Iterable[CharacterSheet] = (),
+    shipped: Iterable[SceneSet] = (),
 ) -> SheetCheckContext:
-    return build_surroundings(scene_sets, gates, others).leave_out(())
+    return build_surroundings(scene_sets, gates, others, shipped).leave_out(())
 
 
 def _count_words(characters: Iterable[CharacterOutline]) -> Mapping[Language, Counter[str]]:
@@ -295,13 +326,20 @@ def _count_words(characters: Iterable[CharacterOutline]) -> Mapping[Language, Co
 
 def outline_scenes(scenes: SceneSet) -> ScenesOutline:
     kinds = tuple(scene.kind for scene in scenes.scenes)
-    return ScenesOutline(character=scenes.character, language=scenes.language, kinds=kinds)
+    acting = tuple(
+        ActingScene(number=number, id=scene.id, acts=scene.acts, exemplar=scene.exemplar)
+        for number, scene in enumerate(scenes.scenes)
+        if scene.acts is not None
+    )
+    return ScenesOutline(character=scenes.character, language=scenes.language, kinds=kinds, acting=acting)
 
 
 def outline_character(sheet: CharacterSheet) -> CharacterOutline:
     texts = (text for _, text in _iter_texts(build_policy_view(sheet), ()))
     words = {word for text in texts for word in split_words(normalise_spelling(text))}
-    return CharacterOutline(world=sheet.meta.world, language=sheet.voice.language, words=" ".join(sorted(words)))
+    return CharacterOutline(
+        world=sheet.meta.world, language=sheet.voice.language, words=" ".join(sorted(words)), actions=sheet.actions
+    )
 
 
 def check_sheets(paths: Sequence[Path], surroundings: SheetCheckContext) -> SheetCheckResult:
@@ -327,6 +365,7 @@ def check_sources(
             *_check_references(source, worlds, surroundings.gates),
             *_find_doubts(source, used[source.sheet.voice.language], checked),
             *_find_missing_scenes(source, surroundings.scene_sets),
+            *_find_unfit_actions(source, surroundings.scene_sets),
         ]
         findings += _cut_findings(own, len(own))
     ordered = sorted(findings, key=lambda finding: (finding.file, finding.line, finding.level, finding.field))
@@ -468,3 +507,32 @@ def _find_missing_scenes(source: SheetSource, scene_sets: Sequence[ScenesOutline
         yield source.build_finding("warning", ("meta", "id"), "no scenes of its own: it plays the generic scenes alone")
     elif missing:
         yield source.build_finding("warning", ("meta", "id"), f"no scene written for: {', '.join(missing)} (optional)")
+
+
+def _find_unfit_actions(source: SheetSource, scene_sets: Sequence[ScenesOutline]) -> Iterator[SheetFinding]:
+    for scenes in scene_sets:
+        for scene in scenes.acting if scenes.suits(source.sheet) else ():
+            for level, field, words in _check_actions(source.sheet.actions, scene):
+                yield source.build_finding(level, ("actions",), f"scene {scene.id!r}: {field}: {words}")
+
+
+def _check_actions(actions: Actions, scene: ActingScene) -> Iterator[tuple[Level, str, str]]:
+    """The level, field and words of what is wrong."""
+    if (fault := find_acts_fault(actions, scene.acts)) is not None:
+        yield "error", fault.field, fault.words
+        return
+    for doubt in find_untold(actions, scene.acts, scene.exemplar):
+        yield "warning", doubt.field, doubt.words
+
+
+def check_scene_actions(
+    path: Path, document: YamlDocument, outline: ScenesOutline, actions: Mapping[Name, Actions]
+) -> Iterator[SheetFinding]:
+    """Of a file of scenes. `actions`: those of sheets that say something of them, by character."""
+    own = actions.get(outline.character or "", Actions())
+    for scene in outline.acting:
+        for level, field, words in _check_actions(own, scene):
+            steps = (int(step) if step.isdigit() else step for step in field.split("."))
+            at: FieldPath = ("scenes", scene.number, *steps)
+            dotted = ".".join(map(str, at))
+            yield SheetFinding(file=str(path), line=document.find_line(at), field=dotted, level=level, message=words)

@@ -422,7 +422,7 @@ def _plan_course(solver: Catalogue, name: str) -> _Course:
     scenes: dict[Split, list[JsonValue]] = {
         split: [
             cast.scene.id
-            for cast in environment.roster.list_casts(split, "single", "by_hand", None)
+            for cast in environment.roster.list_casts(split, "single", "by_hand", "without", None)
             if cast.exemplar is not None and cast.sheet.voice.language == _LANGUAGE
         ]
         for split in splits

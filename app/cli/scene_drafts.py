@@ -131,7 +131,7 @@ def _propose(
         lines=[" ".join(line.split())[:200] for line in (*served, *drafted)[-_MOST_KNOWN:]],
         count=count,
         language=sheet.voice.language,
-        kinds=", ".join(get_args(SceneKind)),
+        kinds=", ".join(kind for kind in get_args(SceneKind) if kind != "action"),
     )
     usd = _tell_cost(bound_tokens(prompt), drafter.sampling.max_tokens, prices)
     require_consent(usd, yes=yes, question="Ask the model?")

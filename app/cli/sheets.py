@@ -562,9 +562,10 @@ def check(
     try:
         files = _list_files(paths or [find_packaged_folder(SHIPPED)])
         surroundings = build_check_context(
-            (*_read_own_scenes(files, scenes), *read_scenes(PACKAGED_SCENES)),
+            _read_own_scenes(files, scenes),
             (gate.flag for gate in GATES),
             _read_neighbours(files).values(),
+            shipped=read_scenes(PACKAGED_SCENES),
         )
         _read_companions(paths or ())
     except (GatewayError, OSError) as error:

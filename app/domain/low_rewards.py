@@ -33,7 +33,8 @@ _CAUSES: Final[Mapping[str, str]] = {
     "conflicting_boxes": "boxed different answers",
     "conflicting_answers": "gave different answers",
     "malformed_call": "made a tool call that cannot be read",
-    "no_call": "called no tool (where the policy's chat template shows none, ask for `tool_format: hermes`)",
+    "no_call": "called no tool (where the policy's chat template shows none, ask for `tool_format: hermes`, and of "
+    "`npc_arena` for `actions: without`)",
     "forged_observation": "wrote what only the environment may send",
 }
 """Flags that say by themselves why a reply earned nothing, beside those of gates."""

@@ -173,6 +173,10 @@ REASON_WORDS: Final[Mapping[Reason, str]] = {
 }
 
 
+ACTION: Final = "action"
+"""Name of the criterion for what a character does beside its words. Code verifies it, whoever judges the words."""
+
+
 class Criterion(Frozen):
     """One named part of a score. If the criterion does not apply, `value` is null and its weight goes to the others."""
 
@@ -313,17 +317,35 @@ def explain_score(score: Score) -> str:
 
 
 def _explain_judged(score: Score) -> Iterator[str]:
-    values = [(one.value, one.name.replace("_", " ")) for one in score.criteria if one.value is not None]
+    action = next((one for one in reversed(score.criteria) if one.name == ACTION and one.note), None)
+    read = [one for one in score.criteria if one.value is not None and one is not action]
+    values = [(one.value, one.name.replace("_", " ")) for one in read if one.value is not None]
     best, worst = max(values, default=None), min(values, default=None)
-    words = f"Judged {score.absolute:.2f} by itself"
+    words = f"Judged {_take_out(score.absolute, action):.2f} by itself"
     if best is not None and worst is not None and best[0] > worst[0]:
         words += f": most for {best[1]} ({best[0]:.2f}), least for {worst[1]} ({worst[0]:.2f})"
     yield f"{words}."
     if score.relative is not None and score.relative_weight and "no_comparison" not in score.flags:
-        place = "above" if score.relative > 0.5 else "below" if score.relative < 0.5 else "in"
-        yield f"Beside the other replies it stands {place} the middle ({score.relative:.2f})."
+        relative = _take_out(score.relative, action)
+        place = "above" if relative > 0.5 else "below" if relative < 0.5 else "in"
+        yield f"Beside the other replies it stands {place} the middle ({relative:.2f})."
+    if action is not None:
+        yield f"Its action is worth {action.value:.2f}, and {action.weight:.0%} of the reward: {action.note}."
     if score.cap is not None and score.reward == score.cap:
-        yield f"A defect that the judges reported caps the reward at {score.cap:.2f}."
+        yield f"{_explain_cap(score)} caps the reward at {score.cap:.2f}."
+
+
+def _take_out(part: float | None, action: Criterion | None) -> float:
+    """What judges gave: without the action that is mixed into a part of the score."""
+    if action is None or part is None:
+        return part or 0.0
+    return min(1.0, max(0.0, (part - action.weight * (action.value or 0.0)) / (1.0 - action.weight)))
+
+
+def _explain_cap(score: Score) -> str:
+    if "forbidden_action" in score.flags:
+        return "An action that is forbidden here"
+    return "A defect that the judges reported"
 
 
 def combine(gate: float, absolute: float, relative: float, relative_weight: float, cap: float = 1.0) -> float:

@@ -546,16 +546,19 @@ class ServedCharacters:
         """Those of both splits in which it is asked, as its tasks come without params."""
         arena = self._find_arena()
         splits: tuple[Split, ...] = () if arena is None else get_args(Split)
-        casts = [cast for split in splits if arena for cast in arena.roster.list_casts(split, "both", "all", None)]
+        casts = [
+            cast for split in splits if arena for cast in arena.roster.list_casts(split, "both", "all", "with", None)
+        ]
         return tuple(cast.scene for cast in casts if cast.sheet.id == character)
 
     def build_surroundings(self) -> SheetSurroundings:
         """What a sheet is checked beside."""
         arena = self._find_arena()
         if self._surroundings is None or self._surroundings[0] is not arena:
-            scenes = read_scenes(PACKAGED_SCENES) if arena is None else arena.scene_sets
+            own, sheets = ((), ()) if arena is None else (arena.own_scene_sets, arena.sheets)
+            shipped = read_scenes(PACKAGED_SCENES) if arena is None else arena.shipped_scene_sets
             gates = (gate.flag for gate in GATES)
-            self._surroundings = arena, build_surroundings(scenes, gates, () if arena is None else arena.sheets)
+            self._surroundings = arena, build_surroundings(own, gates, sheets, shipped)
         return self._surroundings[1]
 
     async def build_prompt(self, file: str, text: str, scene: str | None) -> tuple[Message, ...]:
@@ -597,7 +600,7 @@ class ServedCharacters:
             for name in sorted(files)
         ]
         own = read_own_scenes(folder, written)
-        context = build_check_context((*own, *read_scenes(PACKAGED_SCENES)), (gate.flag for gate in GATES))
+        context = build_check_context(own, (gate.flag for gate in GATES), shipped=read_scenes(PACKAGED_SCENES))
         findings = check_sources(sources, context).findings
         self._checked = ((stamps, written), findings)
         return findings

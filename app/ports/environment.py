@@ -236,6 +236,10 @@ class Environment(Protocol):
         label = self.task(split, index, params).metadata.get(self.stats_label or "")
         return label if isinstance(label, str) else None
 
+    def find_target_pass_rate(self, params: BaseModel) -> float | None:
+        """The `select.target_pass_rate` of training runs that name none themselves; None for tasks in their order."""
+        return None
+
     def query(self, task: Task) -> ContextQuery | None:
         """What to retrieve before the task is handed out; None for nothing."""
         return None

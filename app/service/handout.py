@@ -122,6 +122,18 @@ def _list_weights(sources: Sequence[TaskSource]) -> tuple[float, ...]:
     return tuple(source.weight for source in sources)
 
 
+def _follow_policy(hosted: ServedEnvironment, request: NextBatch) -> NextBatch:
+    """The request with the target pass rate that its params ask for. Only leases of a run can follow a policy: a cursor
+    gives the same tasks twice."""
+    follows = request.run is not None and request.cursor is None and request.split == "train"
+    if not follows or request.select.target_pass_rate is not None:
+        return request
+    target = hosted.environment.find_target_pass_rate(hosted.validate_params(request.params))
+    if target is None:
+        return request
+    return request.model_copy(update={"select": request.select.model_copy(update={TARGET_KEY: target})})
+
+
 # Mixtures
 
 
@@ -192,6 +204,7 @@ class Dispatcher:
 
     async def _hand_out(self, hosted: ServedEnvironment, request: NextBatch, has_left: HasLeft) -> DealtBatch:
         run, (hosted,) = await self._enter_run(request, [hosted])
+        request = _follow_policy(hosted, request)
         source = _build_source(hosted, run, request)
         if run is not None and not await await_pace(run, request, self._runs, self._tasks, has_left):
             return _PACED

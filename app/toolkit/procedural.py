@@ -30,15 +30,17 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 MIXED: tuple[Level, ...] = ("easy", "medium", "hard")
 _SHOWN: Final = 2
 """Solved tasks before a task of level `first`."""
+_FOLLOWED: Final = 0.5
+"""Pass rate of the tasks that `auto` hands out: such groups teach most."""
 _DRAWN: Final = 64
 """Draws for a solved task of the same kind."""
 
 
 class LevelParams(Frozen):
-    level: Level | Literal["mixed"] = "mixed"
+    level: Level | Literal["mixed", "auto"] = "mixed"
     """Difficulty of tasks. `first`: tiny tasks after two solved ones, for models that solve no easy task. `mixed`: a
-    third each of `easy`, `medium` and `hard`. The metadata name the level for statistics and
-    `select.target_pass_rate`."""
+    third each of `easy`, `medium` and `hard`. `auto`: all levels; a run is then handed those that its policy gets right
+    about half of the time, as `select.target_pass_rate` does. The metadata name the level for statistics."""
 
 
 MadeT = TypeVar("MadeT", bound=Frozen)
@@ -103,8 +105,8 @@ class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
         """A right answer, without tags."""
 
     def check_params(self, params: BaseModel) -> None:
-        if getattr(params, "level", "mixed") not in (*self.levels, "mixed"):
-            words = f"{self.name} has no such level; there are {', '.join(self.levels)} and mixed"
+        if getattr(params, "level", "mixed") not in (*self.levels, "mixed", "auto"):
+            words = f"{self.name} has no such level; there are {', '.join(self.levels)}, mixed and auto"
             raise InvalidRequest(words, field="params.level")
 
     @property
@@ -158,7 +160,11 @@ class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
         return draw_apart(seed, split == "test", lambda draws: self.make(draws, level, params), self.key)
 
     def level(self, split: Split, index: int, params: LevelParams) -> Level:
-        return SeededRandom(f"{self.name} {split} {index}").one(MIXED) if params.level == "mixed" else params.level
+        drawn = {"mixed": MIXED, "auto": self.levels}.get(params.level)
+        return cast("Level", params.level) if drawn is None else SeededRandom(f"{self.name} {split} {index}").one(drawn)
+
+    def find_target_pass_rate(self, params: BaseModel) -> float | None:
+        return _FOLLOWED if getattr(params, "level", None) == "auto" else None
 
     def label(self, split: Split, index: int, params: BaseModel) -> str | None:
         if self.stats_label == "level":

@@ -45,8 +45,11 @@ SCORE_FLAGS: Mapping[str, str] = {
     "unreadable_answer": "The reply commits to something that does not answer the question.",
     "conflicting_boxes": "The reply boxes different numbers.",
     "conflicting_answers": "The reply commits to two different answers.",
-    "malformed_call": "A tool call of the reply cannot be read, so none of its calls counts.",
+    "malformed_call": "A tool call of the reply cannot be read. In `npc_arena` it counts as a wrong call, and the line "
+    "is judged as ever; elsewhere none of the reply's calls counts.",
     "no_call": "The reply called no tool, although the task needs one.",
+    "forbidden_action": "The reply made a call that the scene forbids. Its reward is at most 0.2.",
+    "no_words": "The reply called actions and said nothing. The action alone counts.",
     "malformed_text": "The reply holds U+FFFD, which stands for what is no text: a lone surrogate in the request, or "
     "bytes that the trainer's tokenizer could not decode. It is scored as it reads.",
     "unfinished_thinking": "The reply ends inside its thinking.",

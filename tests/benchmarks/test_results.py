@@ -1,11 +1,16 @@
 """Figures of benchmarks: kept as files, shown as tables."""
 
+import re
 from pathlib import Path
 
 import pytest
+from starlette.routing import Match
 
+from app.main.application import create_app
+from app.settings import Settings
 from benchmarks import results
 from benchmarks.__main__ import BENCHMARKS
+from benchmarks.growth_routes import ASKED
 from benchmarks.results import BenchmarkFigure, list_parts, render, run
 from docs.generate import ROOT
 from docs.markdown import names_in
@@ -68,3 +73,12 @@ def test_figures_with_columns_are_one_wide_table() -> None:
 def test_nothing_is_kept_unless_it_is_asked_for_and_measured(tmp_path: Path, arguments: list[str], count: int) -> None:
     run("sample", lambda: [BenchmarkFigure.of("rate", [1.0])] * count, arguments)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_benchmark_of_growth_asks_for_is_there(tmp_path: Path) -> None:
+    routes = create_app(Settings(database_url=f"sqlite:///{tmp_path / 'store.db'}")).routes
+    words = dict.fromkeys(re.findall(r"{(\w+)}", " ".join(path for paths in ASKED.values() for path in paths)), "x")
+    asked = {path.format(**words).partition("?")[0] for paths in ASKED.values() for path in paths}
+    scopes = {path: {"type": "http", "method": "GET", "path": path, "headers": []} for path in asked}
+    missing = [path for path in asked if not any(one.matches(scopes[path])[0] == Match.FULL for one in routes)]
+    assert missing == []

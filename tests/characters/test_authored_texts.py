@@ -14,6 +14,7 @@ from app.characters.authored_texts import (
     reads_authored,
     recall_from_text,
 )
+from app.characters.schema import Actions
 from app.characters.sheet_checks import SheetCheckContext
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, TooLarge, Unavailable
 from app.domain.worlds import Lorebook
@@ -97,6 +98,37 @@ async def test_sheets_and_scenes_that_come_together_are_checked_together() -> No
         "no scene written for: knowledge_boundary, withheld_event, secret_fishing, provocation, relationship, "
         "recent_event, false_premise (optional)"
     )
+
+
+RIGHT = "acts: {right: [[{name: ring}]], tempting: [{say: Aye., why: untrue, calls: [{name: ring}]}]}"
+ACTING = f"character: mara\nscenes:\n- {{id: a, kind: action, split: train, player: Ring!,\n   {RIGHT}}}\n"
+UNTOLD = "its calls are right, so the reply is paid for them"
+
+
+async def test_actions_of_scenes_are_checked_beside_those_of_the_sheet_whichever_is_written() -> None:
+    acting = f"{SHEET}actions: {{allowed: [{{name: ring, meaning: rings}}]}}\n"
+    scenes = {"scenes/mara.yaml": ACTING}
+    actions = {"mara": Actions.model_validate({"allowed": [{"name": "ring", "meaning": "rings"}]})}
+    told = [
+        [
+            (one.file, one.line, one.field, one.level, one.message)
+            for one in found
+            if one.level == "error" or "calls" in one.message
+        ]
+        for found in (
+            await check_texts(InProcessWorkers(), scenes, {}, SheetCheckContext()),
+            await check_texts(InProcessWorkers(), scenes, {}, SheetCheckContext(actions=actions)),
+            await check_texts(InProcessWorkers(), {"mara.yaml": SHEET, **scenes}, {}, SheetCheckContext()),
+            await check_texts(InProcessWorkers(), {"mara.yaml": acting, **scenes}, {}, SheetCheckContext()),
+        )
+    ]
+    tempting = "acts.tempting.0"
+    assert told == [
+        [("scenes/mara.yaml", 4, "scenes.0.acts", "error", "neither the sheet nor `more` has an action")],
+        [("scenes/mara.yaml", 4, f"scenes.0.{tempting}", "warning", UNTOLD)],
+        [("mara.yaml", 1, "actions", "error", "scene 'a': acts: neither the sheet nor `more` has an action")],
+        [("mara.yaml", len(acting.splitlines()), "actions", "warning", f"scene 'a': {tempting}: {UNTOLD}")],
+    ]
 
 
 NUMBERED = """name: 012

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
+import httpx
 import pytest
 
 from app.domain.rollups import PassRates, TaskOutcome
@@ -18,6 +19,7 @@ from app.service.task_order import (
 )
 from app.store.leases import SlotLocator
 from app.store.tasks import OutcomeStore
+from tests.support.gateways import Gateways
 from tests.support.store_cases import cycle, stream
 
 
@@ -184,3 +186,17 @@ def test_fewer_groups_teach_nothing(labels: tuple[str | None, ...]) -> None:
     uniform = constant(lambda locate, _: locate)
     aimed_at = constant(lambda locate, rates: choose_nearest_to_pass_rate(locate, 0.5, rates, label, set()))
     assert aimed_at <= uniform / 2
+
+
+def test_a_run_with_the_level_auto_goes_where_its_policy_can_learn(gateways: Gateways) -> None:
+    """A policy that guesses one small number: right now and then where one letter is asked for, never elsewhere."""
+    guesses = [{"text": f"<answer>{number}</answer>"} for number in range(1, 5)]
+    levels: list[str] = []
+    with httpx.Client(base_url=f"{gateways.of().url}/envs/letter_counting") as client:
+        for _ in range(8):
+            asked = {"run": "auto-levels", "batch_size": 8, "params": {"level": "auto"}}
+            tasks = client.post("/next-batch", json=asked).raise_for_status().json()["tasks"]
+            levels += [task["metadata"]["level"] for task in tasks]
+            groups = [{"task_id": one["task_id"], "lease_id": one["lease_id"], "completions": guesses} for one in tasks]
+            client.post("/score", json={"groups": groups}).raise_for_status()
+    assert (len({*levels[:8]}) > 1, levels[16:].count("first") > 40) == (True, True), levels

@@ -90,7 +90,7 @@ def test_a_level_that_an_environment_does_not_know_is_refused() -> None:
 
     for level in (*MIXED, "mixed"):
         Three().check_params(LevelParams.model_validate({"level": level}))
-    with pytest.raises(InvalidRequest, match="there are easy, medium, hard and mixed") as raised:
+    with pytest.raises(InvalidRequest, match="there are easy, medium, hard, mixed and auto") as raised:
         Three().check_params(LevelParams(level="first"))
     assert raised.value.field == "params.level"
 

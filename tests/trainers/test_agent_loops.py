@@ -117,6 +117,27 @@ def test_episodes_earn_what_they_would_natively(
     )
 
 
+@pytest.mark.parametrize("player", [VERL, pytest.param(SLIME, marks=needs_slime)], ids=["verl", "slime"])
+def test_calls_beside_a_line_earn_what_they_would_natively(gateway: Served, tmp_path: Path, player: Player) -> None:
+    """Of a scene with actions; OpenRLHF's rows hold no tools."""
+    run = f"{player.rows}-actions"
+    jobs = plan_jobs(tmp_path, gateway.url, player.rows, "npc_arena", 8, turns="single", actions="only")
+    called = []
+    for job in jobs:
+        name = json.loads(job.row["tools"])[0]["function"]["name"]
+        call = f'\n<tool_call>\n{{"name": "{name}", "arguments": {{}}}}\n</tool_call>'
+        called.append(
+            replace(job, replies=[[f"{turns[0]}{call * (place % 2)}"] for place, turns in enumerate(job.replies)])
+        )
+    played = play(tmp_path, player, gateway.url, run, called)
+    stored = read_groups(gateway.url, run)
+    natively = score_natively(gateway.url, "npc_arena", stored)
+    scores = [one["score"] for group in stored for one in group["rollouts"]]
+    earned = sorted(sorted(one["reward"] for one in group) for group in played.groups)
+    assert earned == sorted(sorted(reward or 0.0 for reward in rewards) for rewards in natively)
+    assert {score["criteria"][-1]["name"] for score in scores if score["gate"]} == {"action"}
+
+
 @every_player
 def test_tokens_are_those_of_the_chat_template(gateway: Served, tmp_path: Path, player: Player) -> None:
     jobs = plan_jobs(tmp_path, gateway.url, player.rows, "mastermind", 1)

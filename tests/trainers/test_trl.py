@@ -170,25 +170,26 @@ def fresh(folder: Path) -> Path:
 def test_all_environments_in_one_run_pay_as_their_own_routes_though_replies_get_lost(
     odd: Served, tmp_path: Path
 ) -> None:
-    single, scenes = tmp_path / "rows.jsonl", tmp_path / "scenes.jsonl"
+    single, scenes, acting = (tmp_path / f"{name}.jsonl" for name in ("rows", "scenes", "acting"))
     write_rows(odd.url, single, ("npc_arena", "tool_agent", "mastermind", "tool_calling", "letter_counting"), 35)
     write_rows(odd.url, scenes, ("npc_arena",), 25, '{"turns": "multi"}')
-    steps = play(odd, tmp_path, "mixed", (single, scenes), lost=40)
+    write_rows(odd.url, acting, ("npc_arena",), 8, '{"actions": "only"}')
+    steps = play(odd, tmp_path, "mixed", (single, scenes, acting), lost=40)
     pages = [page for step in steps for page in step["table"]["group"]]
     found = [httpx.get(f"{odd.url}/groups/{page.rpartition('/')[2]}").json()["group"] for page in pages[::4]]
     natively = [reward for group in found for reward in paid_natively(odd.url, group)]
     activity = httpx.get(f"{odd.url}/runs/mixed").json()["activity"]
-    environments = {"npc_arena": 60, "tool_agent": 35, "mastermind": 35, "tool_calling": 35, "letter_counting": 35}
+    environments = {"npc_arena": 68, "tool_agent": 35, "mastermind": 35, "tool_calling": 35, "letter_counting": 35}
     assert [reward for step in steps for reward in step["rewards"]] == pytest.approx(natively, abs=1e-6)
     assert {page.rpartition("/")[0] for page in pages} == {f"{odd.url}/view/groups"}
-    assert (len(steps), len(pages), len({*pages})) == (50, 800, 200)
+    assert (len(steps), len(pages), len({*pages})) == (52, 832, 208)
     assert {each["environment"]: each["groups"] for each in activity} == environments
     played = {name: samples(found, name) for name in environments}
     assert min(max(each["score"]["reward"] for each in played[name]) for name in environments) > 0
     for name, least in LONG.items():
         assert max(len(each["completion"]["messages"]) for each in played[name]) >= least
     assert not [flags for step in steps for flags in step["table"]["flags"] if "forged" in flags]
-    for step, groups in zip(steps, [found[first : first + 4] for first in range(0, 200, 4)], strict=True):
+    for step, groups in zip(steps, [found[first : first + 4] for first in range(0, 208, 4)], strict=True):
         for name in {group["environment"] for group in groups}:
             scores = [each["score"] for each in samples(groups, name)]
             assert {key: step["logs"][key] for key in logged(name, scores)} == pytest.approx(

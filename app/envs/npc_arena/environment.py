@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, ClassVar, Self, get_args
+from typing import Annotated, ClassVar, Final, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 from pydantic_core import from_json, to_json
 
+from app.characters.actions import write_reply
 from app.characters.archives import list_world_files, read_world
 from app.characters.authored_texts import read_in_worker, reads_authored
 from app.characters.casting import (
@@ -22,7 +23,9 @@ from app.characters.casting import (
     build_public_facts,
     build_scene_probes,
     cast_all,
+    choose_rubric,
     list_claimable_sources,
+    refuse_unfit_actions,
 )
 from app.characters.loading import (
     MAX_FILE_BYTES,
@@ -42,15 +45,16 @@ from app.domain.scores import ReferencePlan, Score
 from app.domain.tasks import Completion, Context, ContextQuery, Dataset, Message, Passage, Task, Turn, Withheld
 from app.domain.values import Frozen, Name, Split, digest, digest_of_model, estimate_tokens
 from app.envs.npc_arena.roster import (
+    Acting,
     CandidateEntry,
     CastRoster,
     SheetDraft,
     Turns,
     Written,
-    add_flags,
     build_entry,
     build_single_scene_set,
     cast_draft,
+    complete_score,
     compose_brief,
     derive_seed,
     extract_spoken,
@@ -78,11 +82,13 @@ _RUBRIC = parse_model(DEFAULT_RUBRIC.read_text(encoding="utf-8"), "rubric.yaml",
 _CONTEXT_TOKENS = 600
 """Rough token budget for lore and events in a prompt; the character's own lorebook may take half of it."""
 _Datasets = Mapping[str, Dataset[SceneRow]]
+_ANY_SCENE: Final[Mapping[str, str]] = {"turns": "both", "actions": "with"}
 _DRAFT: JsonDict = {"character": "hob_tarrant", "line": "Good morning! Is the water high today?"}
 
 
 class NpcArenaParams(Staging, DatasetParams):
-    """What changes the prompt and the choice of scenes. `turns` and `scenes` have no effect on rows of data sets."""
+    """What changes the prompt and the choice of scenes. `turns`, `scenes` and `actions` have no effect on rows of data
+    sets."""
 
     turns: Turns = "single"
     """`single`: scenes of one reply. `multi`: scenes that a scripted player continues (`/step`). `both`: all scenes."""
@@ -90,6 +96,11 @@ class NpcArenaParams(Staging, DatasetParams):
     scenes: Written = "all"
     """`by_hand`: scenes of scene files. `composed`: those composed from the fields of sheets and the events of their
     worlds. `all`: both."""
+
+    # Left out while it is the default, so that seeds and tasks of the other scenes stay what they were.
+    actions: Annotated[Acting, Field(exclude_if=lambda chosen: chosen == "without")] = "without"
+    """Scenes with actions, whose tasks have `tools`. `without`: none of them, for models and servers without tools.
+    `with`: these too. `only`: no others."""
 
     world: Name | None = None
     """World whose events are retrieved; null retrieves none."""
@@ -99,7 +110,7 @@ class NpcArenaDraft(SheetDraft):
     model_config = ConfigDict(json_schema_extra={"examples": [_DRAFT]})
 
     params: NpcArenaParams = NpcArenaParams()
-    """Params as for tasks; `turns` has no effect."""
+    """Params as for tasks; `turns` and `actions` have no effect."""
 
 
 class NpcArenaReference(Frozen):
@@ -149,6 +160,8 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         }
         # by digest, so that neighbours are different characters even without shuffling
         casts = (*cast_all(sheets, scene_sets, fallback), *cast_all(sheets, composed))
+        # No reply could be right in a scene whose actions do not fit the sheet: shipped scenes beside a changed sheet.
+        casts = tuple(cast for cast in casts if cast.acts_fault is None)
         ordered = sorted(casts, key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
         self.roster = CastRoster(ordered, frozenset(scene.id for scenes in composed for scene in scenes.scenes))
 
@@ -167,7 +180,9 @@ class NpcArena(DatasetEnvironment[SceneRow]):
             own = read_own_scenes(folder, written) if scenes is None else read_scenes(scenes)
             worlds = [read_world(file) for file in list_world_files(folder)]
             composer = SceneComposer.read(worlds, [read_world(file) for file in list_yaml_files(PACKAGED_WORLDS)])
-            arena = cls(read_sheets(folder, written), own, folder.name, read_scenes(PACKAGED_SCENES), composer)
+            sheets = read_sheets(folder, written)
+            refuse_unfit_actions(sheets, own)
+            arena = cls(sheets, own, folder.name, read_scenes(PACKAGED_SCENES), composer)
         except (GatewayError, OSError) as error:
             raise EnvironmentUnavailable(f"npc_arena: {error}") from error
         if not all(arena.size(split, NpcArenaParams()) for split in get_args(Split)):
@@ -200,9 +215,14 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         return self._build_again(sheets, self._scene_sets if own is None else own, self.datasets)
 
     @property
-    def scene_sets(self) -> tuple[SceneSet, ...]:
-        """Those that the folder brings, then those that ship."""
-        return (*self._scene_sets, *self._fallback)
+    def own_scene_sets(self) -> tuple[SceneSet, ...]:
+        """Those that the folder brings."""
+        return self._scene_sets
+
+    @property
+    def shipped_scene_sets(self) -> tuple[SceneSet, ...]:
+        """Those that fill up what the others leave open."""
+        return self._fallback
 
     def list_worlds(self, sheet: CharacterSheet) -> tuple[str, ...]:
         """Names of worlds in which this character is at home: that of its sheet, then those whose events its scenes are
@@ -215,7 +235,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
 
     def _list_casts(self, split: Split, params: BaseModel) -> tuple[Cast, ...]:
         chosen = NpcArenaParams.model_validate(params)
-        return self.roster.list_casts(split, chosen.turns, chosen.scenes, chosen.as_of)
+        return self.roster.list_casts(split, chosen.turns, chosen.scenes, chosen.actions, chosen.as_of)
 
     def count_own_tasks(self, split: Split, params: BaseModel) -> int:
         return len(self._list_casts(split, params))
@@ -235,7 +255,11 @@ class NpcArena(DatasetEnvironment[SceneRow]):
 
     def gold(self, task: Task) -> Completion | None:
         cast = self.find_cast(task) if self._rows.has(task) else None
-        return None if cast is None or cast.scene.exemplar is None else Completion(text=cast.scene.exemplar)
+        if cast is None or cast.scene.exemplar is None:
+            return None
+        acts = cast.scene.acts
+        calls = [] if acts is None else [call.build_minimal_call() for call in acts.right[0]]
+        return Completion(text=cast.scene.exemplar) if acts is None else write_reply(cast.scene.exemplar, calls)
 
     def _build_bare_task(self, cast: Cast, params: BaseModel) -> Task:
         chosen = NpcArenaParams.model_validate(params)
@@ -285,7 +309,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         requested = NpcArenaDraft.model_validate(draft.model_dump())
         cast = cast_draft(requested, self.sheets, self._scenes)
         arena = type(self)([cast.sheet], [build_single_scene_set(cast)])
-        return Drafted(arena, arena.task(cast.scene.split, 0, requested.params.model_copy(update={"turns": "both"})))
+        return Drafted(arena, arena.task(cast.scene.split, 0, requested.params.model_copy(update=_ANY_SCENE)))
 
     async def read_draft(self, draft: BaseModel, workers: Workers) -> BaseModel:
         """A sheet or scene of a stranger is tried in a worker first, up to its prompt."""
@@ -300,9 +324,9 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         return requested.model_copy(update={name: parts[name] for name in parts if brought[name]})
 
     def references(self, task: Task) -> ReferencePlan | None:
-        """None for scenes of several replies: a transcript cannot be compared with a reply."""
+        """None for scenes of several replies or with actions: a line alone cannot be compared with those."""
         cast = self.find_cast(task)
-        if cast is None or cast.scene.max_turns > 1:
+        if cast is None or cast.scene.max_turns > 1 or cast.scene.acts is not None:
             return None
         return ReferencePlan(
             scene=digest([self.name, cast.sheet.digest, digest_of_model(cast.scene)]),
@@ -319,7 +343,9 @@ class NpcArena(DatasetEnvironment[SceneRow]):
             return [Score.unscored("version_changed", "this character or scene is no longer there")] * len(group)
         entries, case = await self._enter(task, cast, group)
         scores = iter(() if case is None else (await tools.panel.judge(case)).scores)
-        return [add_flags(next(scores), entry) if isinstance(entry, CandidateEntry) else entry for entry in entries]
+        return [
+            complete_score(next(scores), entry) if isinstance(entry, CandidateEntry) else entry for entry in entries
+        ]
 
     async def build_cases(self, task: Task, group: Sequence[Completion]) -> list[Case]:
         if (cast := self.find_cast(task)) is None:
@@ -334,13 +360,13 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         those that do."""
         reference = NpcArenaReference.model_validate(task.reference)
         facts = build_gate_facts(cast, reference.params, task.messages[0].content or "", reference.withheld)
-        entries = await map_completions(group, lambda one: build_entry(cast.scene, one, facts, extract_spoken))
+        entries = await map_completions(group, lambda one: build_entry(cast, one, facts, extract_spoken))
         entered = [entry for entry in entries if isinstance(entry, CandidateEntry)]
         if not entered:
             return entries, None
         case = Case(
             key=digest([[message.model_dump(mode="json") for message in task.messages], task.reference]),
-            rubric=_RUBRIC,
+            rubric=choose_rubric(cast, _RUBRIC),
             document=build_case_document(cast, reference.params, reference.passages, reference.withheld, reference.now),
             probes=build_scene_probes(cast),
             gates=facts,
@@ -364,6 +390,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         prompt = _PROMPT.render(**build_prompt_values(cast, reference.params, reference.passages, reference.now))
         return Task(
             messages=(Message(role="system", content=prompt), *build_conversation(cast)),
+            tools=cast.tools,
             max_turns=cast.scene.max_turns,
             metadata=build_public_facts(cast),
             reference=reference.model_dump(mode="json"),

@@ -15,6 +15,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
+from app.characters.actions import VerifiedAction, add_action, read_reply, score_silence, verify_calls
 from app.characters.casting import Cast, build_conversation, cast_in_scene
 from app.characters.lorebooks import PreparedBooks, recall_from, split_spoken_words
 from app.characters.scenes import Scene, SceneEvent, SceneSet
@@ -34,7 +35,8 @@ _ROSTERS = 64
 
 Turns = Literal["single", "multi", "both"]
 Written = Literal["by_hand", "composed", "all"]
-_Choice = tuple[Split, Turns, Written, datetime | None]
+Acting = Literal["without", "with", "only"]
+_Choice = tuple[Split, Turns, Written, Acting, datetime | None]
 
 
 class CastRoster:
@@ -49,10 +51,12 @@ class CastRoster:
         # A dict, not `lru_cache` of a method: rosters of drafts would hold themselves.
         self._lists: dict[_Choice, tuple[Cast, ...]] = {}
 
-    def list_casts(self, split: Split, turns: Turns, written: Written, as_of: datetime | None) -> tuple[Cast, ...]:
+    def list_casts(
+        self, split: Split, turns: Turns, written: Written, acting: Acting, as_of: datetime | None
+    ) -> tuple[Cast, ...]:
         """In the order given."""
         # without timed scenes every moment gives the same list, which is then kept once
-        choice = (split, turns, written, as_of if self._timed else None)
+        choice = (split, turns, written, acting, as_of if self._timed else None)
         listed = self._lists.get(choice)
         if listed is None:
             if len(self._lists) >= _ROSTERS:
@@ -63,12 +67,15 @@ class CastRoster:
     def find_cast(self, character: str, scene: str) -> Cast | None:
         return self._by_ids.get((character, scene))
 
-    def _filter(self, split: Split, turns: Turns, written: Written, as_of: datetime | None) -> tuple[Cast, ...]:
+    def _filter(
+        self, split: Split, turns: Turns, written: Written, acting: Acting, as_of: datetime | None
+    ) -> tuple[Cast, ...]:
         return tuple(
             cast
             for cast in self._all
             if cast.scene.split == split
             and _is_chosen(cast, turns)
+            and (acting == "with" or (acting == "only") == (cast.scene.acts is not None))
             and (written == "all" or (written == "composed") == (cast.scene.id in self._composed))
             and (as_of is None or cast.scene.since is None or cast.scene.since <= as_of)
         )
@@ -134,6 +141,8 @@ class SheetDraft(Frozen):
 def cast_draft(draft: SheetDraft, sheets: Sequence[CharacterSheet], scenes: Mapping[str, Scene]) -> Cast:
     """InvalidRequest naming `draft.<field>`, down to the field of the sheet or scene."""
     sheet, scene = _resolve_sheet(draft, sheets), _resolve_scene(draft, scenes)
+    if (fault := Cast(sheet, scene).acts_fault) is not None:
+        raise InvalidRequest(fault.words, field=f"draft.scene.{fault.field}")
     events = tuple(
         SceneEvent(id=f"draft-{number}", time=event.time, text=event.text)
         for number, event in enumerate(draft.events, start=1)
@@ -193,7 +202,8 @@ def _resolve_scene(draft: SheetDraft, scenes: Mapping[str, Scene]) -> Scene:
             near = suggest(draft.scene, scenes)
             raise InvalidRequest(f"there is no scene {draft.scene!r}{near}", field="draft.scene")
         return scenes[draft.scene]
-    defaults: dict[str, FiniteJson] = {"id": "draft", "kind": "conversation", "split": "train"}
+    kind = "action" if (draft.scene or {}).get("acts") else "conversation"
+    defaults: dict[str, FiniteJson] = {"id": "draft", "kind": kind, "split": "train"}
     return _validate_part(Scene, defaults | (draft.scene or {}), "draft.scene")
 
 
@@ -308,10 +318,17 @@ class CandidateEntry:
     """Added to the judges' flags."""
     messages: tuple[Message, ...] = ()
     """The episode that `text` tells."""
+    action: VerifiedAction | None = None
+    """What the calls are worth, in a scene with actions."""
 
 
-def build_entry(scene: Scene, completion: Completion, facts: GateFacts, hear: _ReplyFilter) -> CandidateEntry | Score:
-    """What judges get, or the score of a forged transcript, which needs no judge."""
+def build_entry(cast: Cast, completion: Completion, facts: GateFacts, hear: _ReplyFilter) -> CandidateEntry | Score:
+    """What judges get, or the score of what needs no judge: a forged transcript, and calls without words."""
+    scene = cast.scene
+    if scene.acts is not None:
+        reply, most = read_reply(completion, cast.tools), cast.sheet.actions.at_most
+        action = verify_calls(reply, scene.acts, cast.tools, most)
+        return score_silence(action) if action.is_silent else CandidateEntry(reply.line, action=action)
     if scene.max_turns == 1:
         return CandidateEntry(completion.answer)
     try:
@@ -358,5 +375,8 @@ def extract_spoken(reply: str) -> str:
     return strip_thinking(reply).text.strip()
 
 
-def add_flags(score: Score, entry: CandidateEntry) -> Score:
-    return score.model_copy(update={"flags": (*score.flags, *entry.flags)}) if entry.flags else score
+def complete_score(score: Score, entry: CandidateEntry) -> Score:
+    """The judges' score with what code knows of the completion."""
+    if entry.flags:
+        score = score.model_copy(update={"flags": (*score.flags, *entry.flags)})
+    return score if entry.action is None else add_action(score, entry.action)

@@ -6,8 +6,8 @@ character   the id of a sheet
 player      what the player says; or `event`, what happens; or `bystander`, `Name: what they say`
 turns       how the player goes on after each reply: a list, or a line each
 history     the conversation so far: a list, or lines `player: …` and `npc: …` in turn
-visible, withheld, may_reveal, kind, location, time, situation, exemplar, plain, generic, probe
-            as in a scene file; lists are JSON where a file holds text alone
+visible, withheld, may_reveal, kind, location, time, situation, exemplar, plain, generic, probe, acts
+            as in a scene file; lists and `acts` are JSON where a file holds text alone
 notes, facts, must_mention, must_not_mention
             for judges alone
 id          made from the rest where it is missing
@@ -79,15 +79,26 @@ def _read_list(value: object) -> object:
     return [line.strip() for line in value.splitlines() if line.strip()]
 
 
+def _read_object(value: object) -> object:
+    """JSON, where a file holds text alone."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value) if value.strip() else None
+    except (ValueError, RecursionError):
+        raise ValueError("is no JSON") from None
+
+
 _Cell = Annotated[str | None, BeforeValidator(_read_text)]
+_Object = Annotated[dict[str, JsonValue] | None, BeforeValidator(_read_object)]
 _Items = Annotated[tuple[JsonValue, ...], BeforeValidator(_read_list)]
 _WordList = Annotated[tuple[str, ...], BeforeValidator(_read_list)]
 
 
 class SceneRow(BaseModel):
     model_config = ConfigDict(frozen=True)
-    known: ClassVar[tuple[str, ...]] = ()
-    """Ids of the characters that are served."""
+    known: ClassVar[Mapping[str, CharacterSheet]] = {}
+    """The characters that are served, by id."""
 
     character: str
     id: _Cell = None
@@ -107,6 +118,7 @@ class SceneRow(BaseModel):
     plain: _Cell = None
     generic: _Cell = None
     probe: _Cell = None
+    acts: _Object = None
     notes: _Cell = None
     facts: _WordList = ()
     must_mention: _WordList = ()
@@ -116,7 +128,9 @@ class SceneRow(BaseModel):
     def _check(self) -> Self:
         if self.character not in self.known:
             raise ValueError(f"character: there is no sheet {self.character!r}{suggest(self.character, self.known)}")
-        self.scene  # noqa: B018  # read here, so that a wrong row is named by its line
+        # The scene is read here, so that a wrong row is named by its line.
+        if (fault := Cast(self.known[self.character], self.scene).acts_fault) is not None:
+            raise ValueError(str(fault))
         return self
 
     @cached_property
@@ -124,6 +138,8 @@ class SceneRow(BaseModel):
         """Of the split `train`. ValueError naming the column."""
         values: dict[str, object] = {name: value for name in _SCENE if (value := getattr(self, name)) is not None}
         values |= {name: items for name in _LISTS if (items := self._read_items(name))}
+        if self.acts is not None:
+            values["acts"] = self.acts
         if self.bystander is not None:
             name, colon, text = self.bystander.partition(":")
             if not colon:
@@ -138,7 +154,7 @@ class SceneRow(BaseModel):
         made = digest([self.character, probes.model_dump(mode="json"), json.loads(json.dumps(values))])
         values |= {"id": self.id or f"row-{made[:16]}", "split": "train", "probes": probes}
         try:
-            return Scene.model_validate({"kind": "conversation", **values})
+            return Scene.model_validate({"kind": "conversation" if self.acts is None else "action", **values})
         except ValidationError as error:
             raise ValueError(explain_faults(error, Scene, quotes=False)[0].sentence) from None
 
@@ -165,7 +181,7 @@ def build_row_form(sheets: Sequence[CharacterSheet]) -> type[SceneRow]:
     """Rows of these characters alone."""
 
     class KnownSceneRow(SceneRow):
-        known: ClassVar[tuple[str, ...]] = tuple(sheet.id for sheet in sheets)
+        known: ClassVar[Mapping[str, CharacterSheet]] = {sheet.id: sheet for sheet in sheets}
 
     return KnownSceneRow
 

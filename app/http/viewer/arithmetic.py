@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from app.domain.groups import Rollout
 from app.domain.judging import Judgement, Rubric, Verdict, apply_bounds, compute_absolute
-from app.domain.scores import Criterion, Score, combine
+from app.domain.scores import ACTION, Criterion, Score, combine
 from app.judges.explanation import DefectReport, GroupExplanation, ShareExplanation
 from app.toolkit.texts import escape_invisible, format_number, format_signed
 
@@ -71,6 +71,8 @@ class RewardSum:
     """Whether the reward follows from the parts that are stored."""
     relative: str
     how_relative: HowRelative
+    action_weight: str
+    """Of what code verified of a character's calls, in `relative` as in `absolute`; empty where nothing was."""
     absolute_weight: str
     relative_weight: str
     cap: str
@@ -152,6 +154,7 @@ def _build_sum(
         is_product=_follows(score),
         relative=_write(score.relative),
         how_relative=_classify_relative(score, shares),
+        action_weight=next((_write(one.weight) for one in score.criteria if one.name == ACTION and one.note), ""),
         absolute_weight="" if weight is None else _write(1.0 - weight),
         relative_weight=_write(weight),
         cap=_write(score.cap),

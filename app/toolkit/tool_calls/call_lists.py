@@ -53,6 +53,12 @@ def read_call_list(text: str) -> tuple[tuple[ParsedCall, ...], int]:
     return calls, reader.position
 
 
+def read_call_at(text: str, position: int) -> tuple[ParsedCall, int]:
+    """The call that begins there, and where it ends. Malformed for anything else."""
+    reader = _CallListReader(text, position)
+    return reader.read_call(), reader.position
+
+
 @dataclass
 class _CallListReader:
     """One walk over the text, a token at a time."""

@@ -38,7 +38,7 @@ def read_message_calls(message: Message, tools: Sequence[ToolSpec], form: ToolFo
             said=written.said, format=_OPENAI, fault="there are calls both in `tool_calls` and in the text"
         )
     try:
-        return CallReading(tuple(map(_convert_call, message.tool_calls)), written.said, _OPENAI)
+        return CallReading(tuple(map(convert_call, message.tool_calls)), written.said, _OPENAI)
     except MalformedCall as fault:
         return CallReading(said=written.said, format=_OPENAI, fault=str(fault))
 
@@ -90,8 +90,8 @@ def _strip_fence(text: str) -> str:
     return text if fence is None else fence["inside"]
 
 
-def _convert_call(call: ToolCall) -> ParsedCall:
-    """Some servers send no text at all where a call has no arguments."""
+def convert_call(call: ToolCall) -> ParsedCall:
+    """MalformedCall for arguments that are no object. Some servers send no text at all where there are none."""
     arguments = call.function.arguments
     if isinstance(arguments, str):
         return build_call(call.function.name, read_json(arguments) if arguments.strip() else {})

@@ -261,7 +261,7 @@ def test_claims_may_rest_on_all_that_the_prompt_tells_under_ids_of_their_own() -
 def test_a_roster_that_nobody_uses_any_more_is_gone_at_once() -> None:
     """A search for cycles comes rarely, and each draft of a sheet has a roster of its own."""
     roster = CastRoster([])
-    roster.list_casts("train", "both", "all", None)
+    roster.list_casts("train", "both", "all", "with", None)
     left = weakref.ref(roster)
     del roster
     assert left() is None

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.nemo_gym import NemoGym, build_response, build_row, say
+from tests.support.nemo_gym import NemoGym, build_response, build_row, say, write_items
 from tests.support.reward_trainers import Judged
 
 pytestmark = pytest.mark.xdist_group("one judge")
@@ -42,6 +42,33 @@ def test_a_group_earns_what_it_would_at_the_native_door(judged: Judged) -> None:
     told = verify(connect(judged, "run=nemo-same&group_size=4"), *roll_out(task, ANSWERS))
     assert (rewards(told), judged.stored("nemo-same")) == (paid(judged, task, ANSWERS), [list(ANSWERS)])
     assert len({one["reward"] for one in told}) == 4
+
+
+def test_a_line_and_its_calls_earn_what_they_would_at_the_native_door(judged: Judged) -> None:
+    (task,) = judged.tasks("npc_arena", 1, params={"actions": "only"})
+    function = {"name": task["tools"][0]["function"]["name"], "arguments": {"count": 1}}
+    call = {"id": "call_0", "type": "function", "function": function}
+    said = [
+        ("Sit down, and tell me.", []),
+        ("Sit down, and tell me.", [call]),
+        ("Not before noon.", [call]),
+        ("", [call]),
+    ]
+    messages: list[dict[str, Any]] = [
+        {"role": "assistant", "content": line, "tool_calls": calls} for line, calls in said
+    ]
+    rollouts = [
+        (build_row(task["task_id"], 0, place), build_response(*write_items(message)))
+        for place, message in enumerate(messages)
+    ]
+    told = verify(connect(judged, "run=nemo-acts&group_size=4", "npc_arena"), *rollouts)
+    group = {"task_id": task["task_id"], "completions": [{"messages": [message]} for message in messages]}
+    native = judged.scored("npc_arena", {"groups": [group], "run": "native"})
+    (stored,) = judged.groups("nemo-acts")
+    kept = sorted(bool((one["completion"]["messages"] or [{}])[-1].get("tool_calls")) for one in stored["rollouts"])
+    assert [reward for reward, _ in rewards(told)] == native["rewards"]
+    assert {score["criteria"][-1]["name"] for score in native["scores"]} == {"action"}
+    assert kept == [False, True, True, True]
 
 
 def test_what_was_sent_comes_back_byte_for_byte(judged: Judged) -> None:
