@@ -1,18 +1,11 @@
-"""Marks, repeated, in every place of a reply, and how long their scores take: parsers of a model's text are linear.
+"""Marks, repeated, in every place of a reply, and how long their scores take: parsers of a model's text are linear."""
 
-`python -m tests.envs.marks` prints for each environment how long a group of such replies holds the event loop, and how
-long a gateway's `/livez` is waited for meanwhile.
-"""
-
-import argparse
 import asyncio
 import json
 import random
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import httpx
@@ -27,7 +20,6 @@ from app.sandbox.workers import InProcessWorkers
 from app.service.judging import NoPanel
 from tests.support.event_loop import finish
 from tests.support.livez_waits import measure_wait
-from tests.support.serving import serving
 from tests.support.tables import read_table
 
 CLASSES: Final = {name: kind for name, kind in discover().items() if kind.rubric is None}
@@ -163,19 +155,3 @@ def measure_livez(url: str, name: str, groups: Sequence[Sequence[Completion]]) -
             raise RuntimeError(f"{name} answers {status}")
         longest = max(longest, waited)
     return longest
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--groups", type=int, default=4 * len(PLACES), help="groups by environment and size")
-    count = parser.parse_args().groups
-    print("| environment | event loop held | /livez waited for |\n| --- | ---: | ---: |")
-    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as served:
-        for name, kind in sorted(CLASSES.items()):
-            groups = [group for size in SIZES for group in draw_groups(kind, size, count)]
-            held, waited = measure_hold(kind, groups), measure_livez(served.url, name, groups)
-            print(f"| `{name}` | {held * 1000:.0f} ms | {waited * 1000:.0f} ms |", flush=True)
-
-
-if __name__ == "__main__":
-    main()
