@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import httpx
-
 from app.cli.envs.check import open_tools
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import ScoringFailed
@@ -19,7 +17,6 @@ from app.ports.environment import Environment, Tools
 from app.sandbox.workers import InProcessWorkers
 from app.service.judging import NoPanel
 from tests.support.event_loop import finish
-from tests.support.livez_waits import measure_wait
 from tests.support.tables import read_table
 
 CLASSES: Final = {name: kind for name, kind in discover().items() if kind.rubric is None}
@@ -140,18 +137,3 @@ def measure_hold(kind: type[Environment], groups: Sequence[Sequence[Completion]]
 
     asyncio.run(score())
     return max(turns)
-
-
-def measure_livez(url: str, name: str, groups: Sequence[Sequence[Completion]]) -> float:
-    """Seconds that the gateway's `/livez` is waited for at most, while it scores the groups one after another."""
-    batch = httpx.post(f"{url}/envs/{name}/next-batch", json={"batch_size": 1}).raise_for_status().json()
-    task = batch["tasks"][0]["task_id"]
-    longest = 0.0
-    for group in groups:
-        completions = [one.model_dump(mode="json", exclude_none=True) for one in group]
-        body = json.dumps({"groups": [{"task_id": task, "completions": completions}]}).encode()
-        status, waited = measure_wait(url, f"/envs/{name}/score", body)
-        if status != 200:
-            raise RuntimeError(f"{name} answers {status}")
-        longest = max(longest, waited)
-    return longest
