@@ -13,7 +13,6 @@ reward = gate x min(cap, (1 - a) x line + a x action), with a = `ACTION_SHARE`. 
 call each set a cap; the lower counts. The line of a reply of calls alone is worth 0, and no judge reads it.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Self
@@ -21,9 +20,9 @@ from typing import Annotated, Final, Self
 from pydantic import Field, JsonValue, model_validator
 
 from app.characters.schema import SAID, Actions, SheetAction, Text
-from app.domain.scores import ACTION, Criterion, Score, combine
+from app.domain.scores import ACTION, Score, VerifiedPart, add_part
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec
-from app.domain.values import Frozen, Name, Unit
+from app.domain.values import Frozen, Name
 from app.toolkit.thoughts import shows_thought, strip_leading_thoughts, strip_thinking
 from app.toolkit.tool_calls.calls import (
     CallReading,
@@ -111,7 +110,7 @@ def list_tools(actions: Actions, acts: SceneActs) -> tuple[ToolSpec, ...]:
 
 
 def build_tool(action: SheetAction) -> ToolSpec:
-    meaning = f"{action.meaning} When: {action.when}" if action.when else action.meaning
+    meaning = f"{action.meaning.rstrip('.')}. When: {action.when}" if action.when else action.meaning
     parameters = NO_ARGUMENTS if action.parameters is None else action.parameters
     return ToolSpec(function=FunctionSpec(name=action.name, description=meaning, parameters=parameters))
 
@@ -235,7 +234,8 @@ def read_reply(completion: Completion, tools: Sequence[ToolSpec]) -> SpokenReply
         malformed = (*malformed, "there are calls both in `tool_calls` and in the text")
     malformed = (*malformed, *loose.faults)
     calls = (*(native or typed), *loose.bracketed)
-    return SpokenReply(loose.said, calls, malformed)
+    # JSON can hold halves of characters, which are no text.
+    return SpokenReply(loose.said.encode(errors="replace").decode(), calls, malformed)
 
 
 def _find_words(answer: str, written: CallReading) -> str:
@@ -268,17 +268,7 @@ def _cut_at_call(text: str) -> str:
     return text if begins is None else text[: begins.start()].rstrip(" \t\n`")
 
 
-@dataclass(frozen=True)
-class VerifiedAction:
-    value: Unit
-    note: str
-    """What is right, or what is wrong in words that do not tell the right answer."""
-    flags: tuple[str, ...] = ()
-    is_forbidden: bool = False
-    is_silent: bool = False
-
-
-def verify_calls(reply: SpokenReply, acts: SceneActs, tools: Sequence[ToolSpec], at_most: int) -> VerifiedAction:
+def verify_calls(reply: SpokenReply, acts: SceneActs, tools: Sequence[ToolSpec], at_most: int) -> VerifiedPart:
     """The value of the best right set: 1 for exactly its calls, else `_PART` times the harmonic mean of the shares of
     calls that are right and of right calls that were made. Calls that cannot be read, and those of `may` beyond
     `at_most` calls in all, count as made and wrong."""
@@ -299,8 +289,8 @@ def verify_calls(reply: SpokenReply, acts: SceneActs, tools: Sequence[ToolSpec],
         "no_call": not counted and not reply.malformed and all(acts.right),
         "no_words": reply.is_silent,
     }
-    raised = tuple(flag for flag, is_so in flags.items() if is_so)
-    return VerifiedAction(value, note, raised, is_forbidden, reply.is_silent)
+    said = tuple(flag for flag, is_so in flags.items() if is_so)
+    return VerifiedPart(ACTION, ACTION_SHARE, value, note, said, FORBIDDEN_CAP if is_forbidden else None)
 
 
 def _match_set(
@@ -340,59 +330,8 @@ def _is_any_of(call: ParsedCall, name: str, accepted: Sequence[JsonValue], schem
     return any(is_same_value(one, value, schema) for one in said for value in accepted)
 
 
-def add_action(score: Score, verified: VerifiedAction) -> Score:
-    """The score of line and calls together. Each part of the line's score is mixed with the action by one share, so
-    that `Score`'s formula still holds; caps bound the whole. A line that failed a gate and one without a score stay
-    what they are."""
-    flags = (*score.flags, *verified.flags)
-    if score.reward is None or not score.gate:
-        return score.model_copy(update={"flags": flags})
-    absolute = _mix(score.reward if score.absolute is None else score.absolute, verified)
-    relative = None if score.relative is None else _mix(score.relative, verified)
-    weight = 0.0 if relative is None else score.relative_weight or 0.0
-    cap = _bound(score.cap, verified)
-    return score.model_copy(
-        update={
-            "reward": combine(score.gate, absolute, relative or 0.0, weight, 1.0 if cap is None else cap),
-            "absolute": absolute,
-            "relative": relative,
-            "cap": cap,
-            "criteria": (*_shrink_weights(score.criteria), _build_criterion(verified)),
-            "flags": flags,
-        }
-    )
-
-
-def score_silence(verified: VerifiedAction) -> Score:
+def score_silence(verified: VerifiedPart) -> Score:
     """The score of calls without words. A judge would take the mere name of a deed for a line."""
-    absolute, cap = _mix(0.0, verified), _bound(None, verified)
-    return Score(
-        outcome="scored",
-        reward=combine(1.0, absolute, 0.0, 0.0, 1.0 if cap is None else cap),
-        gate=1.0,
-        absolute=absolute,
-        cap=cap,
-        criteria=(_build_criterion(verified),),
-        flags=verified.flags,
-        rationale=f"Nothing is said, so the action alone counts, {ACTION_SHARE:.0%} of the reward: {verified.note}.",
-    )
-
-
-def _bound(cap: Unit | None, verified: VerifiedAction) -> Unit | None:
-    return min(FORBIDDEN_CAP, 1.0 if cap is None else cap) if verified.is_forbidden else cap
-
-
-def _mix(part: Unit, verified: VerifiedAction) -> Unit:
-    return (1 - ACTION_SHARE) * part + ACTION_SHARE * verified.value
-
-
-def _shrink_weights(criteria: Sequence[Criterion]) -> Iterator[Criterion]:
-    """Those that apply share what the action leaves, so that weights still sum to 1."""
-    applying = math.fsum(one.weight for one in criteria if one.value is not None) or 1.0
-    for one in criteria:
-        weight = 0.0 if one.value is None else (1 - ACTION_SHARE) * one.weight / applying
-        yield one.model_copy(update={"weight": weight})
-
-
-def _build_criterion(verified: VerifiedAction) -> Criterion:
-    return Criterion(name=ACTION, value=verified.value, weight=ACTION_SHARE, note=verified.note)
+    says = f"Nothing is said, so the action alone counts, {ACTION_SHARE:.0%} of the reward: {verified.note}."
+    unsaid = Score(outcome="scored", reward=0.0, gate=1.0, absolute=0.0, rationale=says)
+    return add_part(unsaid, verified)

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 
 from app.characters.actions import ActsFault, find_acts_fault, list_tools
+from app.characters.memories import EarlierTalk, choose_told_talks
 from app.characters.scenes import Scene, SceneSet
 from app.characters.schema import LANGUAGES, CharacterSheet, Disclosure, build_judge_view, build_policy_view
 from app.domain.errors import InvalidRequest
@@ -21,6 +22,7 @@ _NAMED: Final = frozenset(["de", "en", "es", "fr", "it", "ja", "ko", "pt", "ru",
 """Languages that prompts call by name. Of others they say the code: to name more would change prompts and rewards."""
 _OPENING = "opening"
 """The id of the event that a scene opens with."""
+_MET = "somebody who has talked with the character before"
 _EPISODES = "JSON lines: npc is the character, to be judged by all its lines; player follows a script"
 _LINES_OF_ACTORS = (
     "the words alone: actions that the scene lists are called beside them, and code checks those; judge what is said, "
@@ -114,6 +116,12 @@ class Cast:
     def is_asked_sincerely(self) -> bool:
         """Whether the player may be told here that a program answers."""
         return self.scene.sincere and self.disclosure is not None
+
+    @property
+    def has_met_player(self) -> bool:
+        """Whether the player of the scene spoke to the character in an earlier conversation."""
+        heard = (talk for talk in self.scene.earlier if talk.heard != "not")
+        return any(line.speaker == "player" for talk in heard for line in talk.lines)
 
     def compute_word_limit(self, staging: "Staging") -> int:
         return min(staging.reply_words, self.sheet.output.max_words)
@@ -213,9 +221,21 @@ def _make_ids_unique(events: Iterable[PromptEvent]) -> tuple[PromptEvent, ...]:
 
 
 def list_claimable_sources(cast: Cast, passages: Sequence[Passage]) -> tuple[SourceEvent, ...]:
-    """Sources for claims in replies: the events of the prompt and the scene's opening event."""
+    """Sources for claims in replies: the events of the prompt, the scene's opening event, and earlier conversations of
+    which the character may speak."""
     opening = () if cast.scene.event is None else (SourceEvent(id=_OPENING, text=cast.scene.event),)
-    return (*(SourceEvent(id=event.id, text=event.text) for event in _list_known_events(cast, passages)), *opening)
+    talks = (SourceEvent(id=key, text=_write_talk(talk)) for key, talk in _list_earlier(cast) if talk.heard == "openly")
+    known = _list_known_events(cast, passages)
+    return (*(SourceEvent(id=event.id, text=event.text) for event in known), *opening, *talks)
+
+
+def _list_earlier(cast: Cast) -> Iterator[tuple[str, EarlierTalk]]:
+    """With ids that no event has, since those have no spaces."""
+    return ((f"earlier {number}", talk) for number, talk in enumerate(cast.scene.earlier, start=1))
+
+
+def _write_talk(talk: EarlierTalk) -> str:
+    return "\n".join((f"{talk.when}:", *(f"{line.speaker}: {_flatten(line.text)}" for line in talk.lines)))
 
 
 def _list_known_lore(passages: Sequence[Passage]) -> tuple[str, ...]:
@@ -246,7 +266,33 @@ def build_prompt_values(
         "may_disclose": cast.disclosure is not None,
         "has_tools": bool(cast.tools),
         "state": None if cast.scene.acts is None else cast.scene.acts.state,
+        "earlier": _tell_earlier_talks(cast, staging),
+        "met": cast.has_met_player,
     }
+
+
+def _tell_earlier_talks(cast: Cast, staging: Staging) -> list[dict[str, object]]:
+    """Earlier conversations in the character's own view. Each line is on one line and between quotation marks that it
+    cannot close, so that nothing in it passes for a part of the prompt."""
+    if not cast.scene.earlier:
+        return []
+    said = "\n".join(message.content or "" for message in build_conversation(cast))
+    speakers = {"npc": "You", "player": staging.player_name or "They"}
+    return [
+        {
+            "when": _flatten(talk.when),
+            "in_confidence": talk.heard == "in_confidence",
+            "lines": [
+                {"who": speakers.get(line.speaker) or _flatten(line.speaker), "text": _flatten(line.text)}
+                for line in talk.lines
+            ],
+        }
+        for talk in choose_told_talks(cast.scene.earlier, said)
+    ]
+
+
+def _flatten(text: str) -> str:
+    return " ".join(text.replace('"', "”").split())
 
 
 def build_public_facts(cast: Cast) -> dict[str, JsonValue]:
@@ -289,7 +335,7 @@ def build_case_document(
         "time": scene.time if now is None else format_game_time(now),
         "situation": cast.situation,
         "as_of": None if as_of is None else as_of.isoformat(),
-        "player": staging.player_name or cast.sheet.scenario.player,
+        "player": staging.player_name or (_MET if cast.has_met_player else cast.sheet.scenario.player),
         "secrets_that_may_be_told": list(scene.may_reveal),
         **_describe_acts(cast),
         **_describe_disclosure(cast),
@@ -302,7 +348,9 @@ def build_case_document(
         "withheld_events": [
             *(event.model_dump(mode="json") for event in scene.withheld),
             *(item.model_dump(mode="json") for item in withheld),
+            *(_describe_unheard(key, talk) for key, talk in _list_earlier(cast) if talk.heard == "not"),
         ],
+        **_describe_heard(cast),
         "conversation": [
             *(line.model_dump(mode="json") for line in scene.history),
             _describe_opening(scene),
@@ -310,6 +358,21 @@ def build_case_document(
         **({"candidates_are": _EPISODES} if scene.max_turns > 1 else {}),
         **({"candidates_are": _LINES_OF_ACTORS} if scene.acts is not None else {}),
     }
+
+
+def _describe_unheard(key: str, talk: EarlierTalk) -> dict[str, JsonValue]:
+    """A conversation that the character did not hear is for judges what any withheld event is."""
+    reason = "it was said where the character did not hear it"
+    return {"id": key, "text": _write_talk(talk), "reason": reason, "leak_terms": list(talk.leak_terms)}
+
+
+def _describe_heard(cast: Cast) -> dict[str, JsonValue]:
+    """Whole, even where the prompt has a part alone."""
+    if not cast.scene.earlier:
+        return {}
+    heard = [(key, talk) for key, talk in _list_earlier(cast) if talk.heard != "not"]
+    told = {"id", "when", "heard", "lines"}
+    return {"earlier_conversations": [{"id": key, **talk.model_dump(mode="json", include=told)} for key, talk in heard]}
 
 
 def _describe_acts(cast: Cast) -> dict[str, JsonValue]:
@@ -372,7 +435,9 @@ def build_scene_probes(cast: Cast) -> Probes:
 
 def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequence[Withheld] = ()) -> GateFacts:
     sheet, scene = cast.sheet, cast.scene
-    player_lines = [line.text for line in scene.history if line.speaker == "player"]
+    heard = [line for talk in scene.earlier if talk.heard != "not" for line in talk.lines]
+    player_lines = [line.text for line in heard if line.speaker == "player"]
+    player_lines += [line.text for line in scene.history if line.speaker == "player"]
     # Where actions are tools, brackets are read as calls, and no gate asks about them.
     written = () if scene.acts is not None else sheet.actions.allowed
     bracketed = tuple(action.name for action in written if action.parameters is None)
@@ -386,14 +451,11 @@ def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequen
         ),
         is_machine=sheet.identity.is_machine,
         is_asked_sincerely=cast.is_asked_sincerely,
-        secrets=tuple(
-            SecretTerms(id=secret.id, terms=secret.leak_terms)
-            for secret in sheet.secrets
-            if secret.id not in scene.may_reveal
-        ),
+        secrets=tuple(_list_kept_secrets(cast)),
         withheld_terms=(
             *(term for event in scene.withheld for term in event.leak_terms),
             *(term for item in withheld for term in item.leak_terms),
+            *(term for talk in scene.earlier if talk.heard == "not" for term in talk.leak_terms),
         ),
         traps=scene.probes.must_not_mention if scene.kind == "override" else (),
         forbidden_words=sheet.voice.forbidden_words,
@@ -408,6 +470,16 @@ def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequen
         spoken_words_only=sheet.output.narration == "none",
         disabled=sheet.gates.disabled,
     )
+
+
+def _list_kept_secrets(cast: Cast) -> Iterator[SecretTerms]:
+    """Those of the sheet that may not be told here, and what somebody else told in confidence."""
+    for secret in cast.sheet.secrets:
+        if secret.id not in cast.scene.may_reveal:
+            yield SecretTerms(id=secret.id, terms=secret.leak_terms)
+    for key, talk in _list_earlier(cast):
+        if talk.heard == "in_confidence":
+            yield SecretTerms(id=key, terms=talk.leak_terms)
 
 
 def _deduplicate(*texts: Sequence[str]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from app.characters.actions import SceneActs
 from app.characters.lorebooks import split_spoken_words
+from app.characters.memories import MOST_TALKS, EarlierTalk, SceneMemory, find_memory_fault
 from app.characters.schema import SAID, CharacterSheet, Disclosure, Language, Text, Word, Words
 from app.domain.judging import Probes
 from app.domain.values import Frozen, Name, Split
@@ -30,6 +31,7 @@ SceneKind = Literal[
     "small_talk",
     "prompt_theft",
     "action",
+    "memory",
 ]
 """What a scene probes."""
 
@@ -90,7 +92,8 @@ class PlayerTurn(Frozen):
 class Scene(Frozen):
     """Everything but the character. It opens with a line of the player, an event or another's line: exactly one of
     `player`, `event` and `bystander`. Nothing of `withheld`, `may_reveal`, `not_for`, `probes`, `exemplar`, `plain`,
-    `generic` and `probe` reaches the model, and of `acts` its `state` and its actions alone."""
+    `generic`, `probe` and `memory` reaches the model, of `acts` its `state` and its actions alone, and of `earlier`
+    what the character heard."""
 
     id: Name
     kind: SceneKind
@@ -120,8 +123,8 @@ class Scene(Frozen):
     generic: Annotated[Text | None, SAID] = None
     """A weak reply that almost anybody could have given to almost any line, for calibration."""
     counterfactual_of: Name | None = None
-    """Another scene of the same file, which this one equals but for one visible event that has not happened here: what
-    is right there is wrong here."""
+    """Another scene of the same file, which this one equals but for one visible event that has not happened here, or
+    but for what was said earlier: what is right there is wrong here."""
     probe: Annotated[Word | None, SAID] = None
     """The field that the scene probes, such as `relation: Mara` or `secret: 2`; its kind where nothing is said."""
     since: Annotated[AwareDatetime | None, SAID] = None
@@ -134,13 +137,19 @@ class Scene(Frozen):
     acts: Annotated[SceneActs | None, SAID] = None
     """What the character can do here, and what it should; in scenes of one reply. Without it, typed actions of the
     sheet are not offered."""
+    earlier: Annotated[tuple[EarlierTalk, ...], Field(max_length=MOST_TALKS), SAID] = ()
+    """Conversations before this scene, oldest first."""
+    memory: Annotated[SceneMemory | None, SAID] = None
+    """What a reply should make of `earlier`; in scenes of one reply."""
 
     @model_validator(mode="after")
-    def _require_acts_of_one_reply(self) -> Self:
+    def _require_one_reply_where_code_verifies(self) -> Self:
         if (self.acts is not None) != (self.kind == "action"):
             raise ValueError("acts: a scene has them exactly when its kind is `action`")
         if self.acts is not None and self.turns:
             raise ValueError("acts: a scene with actions has one reply, so no turns")
+        if self.memory is not None and self.turns:
+            raise ValueError("memory: a scene whose memory is verified has one reply, so no turns")
         return self
 
     @model_validator(mode="after")
@@ -164,6 +173,15 @@ class Scene(Frozen):
             raise ValueError("a scene opens with exactly one of player, event and bystander")
         return self
 
+    @model_validator(mode="after")
+    def _require_fitting_memory(self) -> Self:
+        said = (self.opening, *(line.text for line in self.history))
+        if self.kind == "memory" and not self.earlier:
+            raise ValueError("earlier: a scene of kind `memory` has conversations before it")
+        if fault := find_memory_fault(self.earlier, self.memory, "\n".join(said)):
+            raise ValueError(fault)
+        return self
+
     @property
     def opening(self) -> str:
         """The first message. What is no speech of the player stands behind or between square brackets."""
@@ -172,11 +190,18 @@ class Scene(Frozen):
         return self.player or f"[{self.event}]"
 
     @property
+    def is_verified(self) -> bool:
+        """Whether code decides a part of the reward."""
+        return self.acts is not None or self.memory is not None
+
+    @property
     def max_turns(self) -> int:
         return 1 + len(self.turns)
 
 
-_COUNTERFACTUAL = frozenset(("id", "visible", "probes", "exemplar", "plain", "generic", "counterfactual_of"))
+_COUNTERFACTUAL = frozenset(
+    ("id", "visible", "earlier", "memory", "probes", "exemplar", "plain", "generic", "counterfactual_of")
+)
 """Fields that may differ between a scene and its counterfactual."""
 
 
@@ -210,7 +235,7 @@ class SceneSet(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _require_one_event_difference(self) -> Self:
+    def _require_one_difference(self) -> Self:
         scenes = {scene.id: scene for scene in self.scenes}
         for scene in (scene for scene in self.scenes if scene.counterfactual_of is not None):
             factual = scenes.get(scene.counterfactual_of or "")
@@ -218,17 +243,22 @@ class SceneSet(Frozen):
                 raise ValueError(
                     f"{scene.id}: counterfactual_of must name another scene of this file, itself a factual one"
                 )
-            different = [name for name in Scene.model_fields if getattr(scene, name) != getattr(factual, name)]
-            if set(different) - _COUNTERFACTUAL:
-                raise ValueError(
-                    f"{scene.id}: differs from {factual.id} in {min(set(different) - _COUNTERFACTUAL)} too"
-                )
-            without = [factual.visible[:place] + factual.visible[place + 1 :] for place in range(len(factual.visible))]
-            if scene.visible not in without:
-                raise ValueError(f"{scene.id}: visible must be that of {factual.id} without one event")
+            if fault := _find_difference_fault(scene, factual):
+                raise ValueError(f"{scene.id}: {fault}")
         return self
 
     def suits(self, scene: Scene, sheet: CharacterSheet) -> bool:
         if self.character is not None:
             return self.character == sheet.id
         return self.language == sheet.voice.language and sheet.id not in scene.not_for
+
+
+def _find_difference_fault(scene: Scene, factual: Scene) -> str:
+    """What a scene has no right to differ in from its factual one; empty if all is right."""
+    different = {name for name in Scene.model_fields if getattr(scene, name) != getattr(factual, name)}
+    if different - _COUNTERFACTUAL:
+        return f"differs from {factual.id} in {min(different - _COUNTERFACTUAL)} too"
+    if "earlier" in different:
+        return f"differs from {factual.id} in both earlier and visible" if "visible" in different else ""
+    without = [factual.visible[:place] + factual.visible[place + 1 :] for place in range(len(factual.visible))]
+    return "" if scene.visible in without else f"visible must be that of {factual.id} without one event"

@@ -405,7 +405,8 @@ def _collect_specimens(arena: NpcArena) -> tuple[GoldCase, ...]:
         for index in range(arena.size(split, NpcArenaParams())):
             task = arena.task(split, index, NpcArenaParams())
             cast = arena.find_cast(task)
-            if cast is not None and cast.exemplar is not None:
+            # Scenes with earlier conversations have a rubric of their own, and the check asks by one.
+            if cast is not None and cast.exemplar is not None and not cast.scene.earlier:
                 staged.append((cast, task.messages[0].content or ""))
     return build_gold_cases(staged)
 

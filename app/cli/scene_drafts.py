@@ -15,7 +15,7 @@ from typing import Annotated, Final, get_args
 
 import typer
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from app.characters.loading import SCENES, parse_model, read_scenes, read_sheet, read_text
 from app.characters.lorebooks import mentions, normalise_spelling, split_spoken_words
@@ -47,14 +47,22 @@ _TOKENS_A_SCENE: Final = 200
 _PROPOSAL: Final = Template.read(PACKAGED_SCENES.with_name("proposal.j2"))
 _MOST_READ: Final = 200_000
 """Characters of a model's reply that are looked at."""
+_NOT_PROPOSED: Final = ("action", "memory")
+"""Kinds of scenes that need more than a proposal has."""
 _OBJECT: Final = re.compile(r"\{.*\}", re.DOTALL)
+
+
+def _require_proposable(kind: SceneKind) -> SceneKind:
+    if kind in _NOT_PROPOSED:
+        raise ValueError(f"a scene of kind `{kind}` needs more than a proposal has")
+    return kind
 
 
 class _ProposedScene(Frozen):
     player: Annotated[str, Field(min_length=1, max_length=600)]
     turns: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=400)], ...], Field(max_length=3)] = ()
     probe: Annotated[str, Field(min_length=1, max_length=120)]
-    kind: SceneKind = "conversation"
+    kind: Annotated[SceneKind, AfterValidator(_require_proposable)] = "conversation"
     notes: Annotated[str, Field(max_length=400)] = ""
 
 
@@ -131,7 +139,7 @@ def _propose(
         lines=[" ".join(line.split())[:200] for line in (*served, *drafted)[-_MOST_KNOWN:]],
         count=count,
         language=sheet.voice.language,
-        kinds=", ".join(kind for kind in get_args(SceneKind) if kind != "action"),
+        kinds=", ".join(kind for kind in get_args(SceneKind) if kind not in _NOT_PROPOSED),
     )
     usd = _tell_cost(bound_tokens(prompt), drafter.sampling.max_tokens, prices)
     require_consent(usd, yes=yes, question="Ask the model?")

@@ -115,6 +115,20 @@ class Rubric(Frozen):
         if references - criteria:
             raise ValueError(f"there is no criterion {min(references - criteria)!r}")
 
+    def extend(self, more: "Rubric") -> "Rubric":
+        """This rubric with another one's instructions, criteria and defects behind its own, under the other's name. Its
+        own criteria share the weight that the others leave."""
+        left = 1.0 - math.fsum(criterion.weight for criterion in more.criteria)
+        own = (one.model_copy(update={"weight": left * one.weight}) for one in self.criteria)
+        return Rubric(
+            name=more.name,
+            version=f"{self.version}.{more.version}",
+            instructions=f"{self.instructions} {more.instructions}",
+            criteria=(*own, *more.criteria),
+            defects=(*self.defects, *more.defects),
+            claims=self.claims,
+        )
+
 
 class OwnCriterion(RubricCriterion):
     name: _Code

@@ -174,7 +174,11 @@ REASON_WORDS: Final[Mapping[Reason, str]] = {
 
 
 ACTION: Final = "action"
-"""Name of the criterion for what a character does beside its words. Code verifies it, whoever judges the words."""
+"""Name of the criterion for what a character does beside its words."""
+RECALL: Final = "recall"
+"""Name of the criterion for what a character remembers of earlier conversations."""
+VERIFIED: Final[Mapping[str, str]] = {ACTION: "Its action", RECALL: "Its memory"}
+"""Criteria that code verifies in a judged score, and how sentences about a score call them."""
 
 
 class Criterion(Frozen):
@@ -272,6 +276,58 @@ def _build_exact(correct: bool, criterion: str, rationale: str) -> Score:
     )
 
 
+@dataclass(frozen=True)
+class VerifiedPart:
+    """A part of a judged score that code verifies: what a character does beside its words, or what it recalls."""
+
+    name: str
+    """Name of its criterion, one of `VERIFIED`."""
+    share: Unit
+    """Its share of the reward; judges decide the rest."""
+    value: Unit
+    note: str
+    """What is right, or what is wrong in words that do not tell the right answer."""
+    flags: tuple[str, ...] = ()
+    cap: Unit | None = None
+    """The most that the whole completion earns."""
+
+
+def add_part(score: Score, part: VerifiedPart) -> Score:
+    """The judges' score and a verified part together. Each part of the score is mixed with the verified one by one
+    share, so that `Score`'s formula still holds; caps bound the whole. A completion that failed a gate and one without
+    a score stay what they are."""
+    flags = tuple(dict.fromkeys((*score.flags, *part.flags)))
+    if score.reward is None or not score.gate:
+        return score.model_copy(update={"flags": flags})
+    absolute = _mix(score.reward if score.absolute is None else score.absolute, part)
+    relative = None if score.relative is None else _mix(score.relative, part)
+    weight = 0.0 if relative is None else score.relative_weight or 0.0
+    cap = min((one for one in (score.cap, part.cap) if one is not None), default=None)
+    own = Criterion(name=part.name, value=part.value, weight=part.share, note=part.note)
+    return score.model_copy(
+        update={
+            "reward": combine(score.gate, absolute, relative or 0.0, weight, 1.0 if cap is None else cap),
+            "absolute": absolute,
+            "relative": relative,
+            "cap": cap,
+            "criteria": (*_shrink_weights(score.criteria, part.share), own),
+            "flags": flags,
+        }
+    )
+
+
+def _mix(judged: Unit, part: VerifiedPart) -> Unit:
+    return (1 - part.share) * judged + part.share * part.value
+
+
+def _shrink_weights(criteria: Sequence[Criterion], share: Unit) -> Iterator[Criterion]:
+    """Those that apply share what the verified part leaves, so that weights still sum to 1."""
+    applying = math.fsum(one.weight for one in criteria if one.value is not None) or 1.0
+    for one in criteria:
+        weight = 0.0 if one.value is None else (1 - share) * one.weight / applying
+        yield one.model_copy(update={"weight": weight})
+
+
 ADVANTAGE_EPSILON: Final = 1e-4
 
 
@@ -317,29 +373,41 @@ def explain_score(score: Score) -> str:
 
 
 def _explain_judged(score: Score) -> Iterator[str]:
-    action = next((one for one in reversed(score.criteria) if one.name == ACTION and one.note), None)
-    read = [one for one in score.criteria if one.value is not None and one is not action]
+    verified = find_verified(score)
+    read = [one for one in score.criteria if one.value is not None and one not in verified]
     values = [(one.value, one.name.replace("_", " ")) for one in read if one.value is not None]
     best, worst = max(values, default=None), min(values, default=None)
-    words = f"Judged {_take_out(score.absolute, action):.2f} by itself"
+    words = f"Judged {_take_out(score.absolute, verified):.2f} by itself"
     if best is not None and worst is not None and best[0] > worst[0]:
         words += f": most for {best[1]} ({best[0]:.2f}), least for {worst[1]} ({worst[0]:.2f})"
     yield f"{words}."
     if score.relative is not None and score.relative_weight and "no_comparison" not in score.flags:
-        relative = _take_out(score.relative, action)
+        relative = _take_out(score.relative, verified)
         place = "above" if relative > 0.5 else "below" if relative < 0.5 else "in"
         yield f"Beside the other replies it stands {place} the middle ({relative:.2f})."
-    if action is not None:
-        yield f"Its action is worth {action.value:.2f}, and {action.weight:.0%} of the reward: {action.note}."
+    yield from filter(None, [explain_verified(score)])
     if score.cap is not None and score.reward == score.cap:
         yield f"{_explain_cap(score)} caps the reward at {score.cap:.2f}."
 
 
-def _take_out(part: float | None, action: Criterion | None) -> float:
-    """What judges gave: without the action that is mixed into a part of the score."""
-    if action is None or part is None:
-        return part or 0.0
-    return min(1.0, max(0.0, (part - action.weight * (action.value or 0.0)) / (1.0 - action.weight)))
+def find_verified(score: Score) -> tuple[Criterion, ...]:
+    """What code verified beside judges, which alone has a note; a rubric may have a criterion of that name, too."""
+    return tuple(one for one in score.criteria if one.name in VERIFIED and one.note)
+
+
+def explain_verified(score: Score) -> str:
+    """What the calls of a reply and its memory were worth, and why; empty where code verified neither."""
+    return " ".join(
+        f"{VERIFIED[one.name]} scores {one.value or 0.0:.2f} ({one.weight:.0%} of the reward): {one.note}."
+        for one in find_verified(score)
+    )
+
+
+def _take_out(part: float | None, verified: Sequence[Criterion]) -> float:
+    """What judges gave: without what code verified, which is mixed into a part of the score."""
+    left = 1.0 - math.fsum(one.weight for one in verified)
+    mixed_in = math.fsum(one.weight * (one.value or 0.0) for one in verified)
+    return min(1.0, max(0.0, ((part or 0.0) - mixed_in) / left))
 
 
 def _explain_cap(score: Score) -> str:

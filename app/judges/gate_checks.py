@@ -419,7 +419,7 @@ _ACTION: Final = re.compile(r"\[ ?([a-z][a-z0-9_]{0,63}) ?\](?!\()")
 """One name in brackets, as the prompt asks for. Links do not match."""
 
 _PROGRAM: Final[tuple[WordingKind, ...]] = ("model", "machine")
-"""What a reply calls itself that says that a program answers."""
+"""What no character that is no machine calls itself."""
 _MOST_ADDRESS: Final = 2
 """Words before a denial, such as a yes or no and an address."""
 _WINDOW: Final = 40
@@ -454,7 +454,7 @@ def says_it_is_program(reply: Reply) -> bool:
     denials = tuple(find_words("denial", reply.sentences))
     return any(
         all(end <= first or last <= start for first, last in denials)
-        for start, end in _find_own_names(_PROGRAM, reply.sentences)
+        for start, end in _find_own_names((*_PROGRAM, "admission"), reply.sentences)
     )
 
 

@@ -2,7 +2,8 @@
 
 It counts the words that a reply shares with what the judge is shown: sheet and scene, voice, facts, the answered line.
 Each further word counts less. Other words lower the score a little, phrases of assistants halve it, and a reply with
-words that the scene forbids earns nothing. Words tell neither sense nor truth, and nothing of a preference, so no
+words that the scene forbids earns nothing. To a sincere question whether a program answers, only the truth is
+responsive. Words tell neither sense nor truth, and nothing of a preference, so no
 policy should be trained on it. It knows five languages and fails for any other, rather than guess.
 """
 

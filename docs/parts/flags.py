@@ -50,6 +50,10 @@ SCORE_FLAGS: Mapping[str, str] = {
     "no_call": "The reply called no tool, although the task needs one.",
     "forbidden_action": "The reply made a call that the scene forbids. Its reward is at most 0.2.",
     "no_words": "The reply called actions and said nothing. The action alone counts.",
+    "no_recall": "The reply does not recall what an earlier conversation said and the line calls for.",
+    "false_memory": "The reply states that something was said or promised which nobody said.",
+    "stale_memory": "The reply tells as true what a later conversation corrected.",
+    "tells_on_others": "The reply tells what somebody else told in confidence, or what the character did not hear.",
     "malformed_text": "The reply holds U+FFFD, which stands for what is no text: a lone surrogate in the request, or "
     "bytes that the trainer's tokenizer could not decode. It is scored as it reads.",
     "unfinished_thinking": "The reply ends inside its thinking.",

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from app.characters.actions import (
+    ACTION_SHARE,
     SceneActs,
     SpokenReply,
-    VerifiedAction,
-    add_action,
     find_acts_fault,
     find_untold,
     list_tools,
@@ -23,7 +22,7 @@ from app.characters.actions import (
 )
 from app.characters.scenes import SceneSet
 from app.characters.schema import Actions
-from app.domain.scores import Criterion, Score, combine, explain_score
+from app.domain.scores import ACTION, Criterion, Score, VerifiedPart, add_part, combine, explain_score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
 from app.toolkit.tool_calls.calls import ParsedCall
 from tests.support.tables import read_table
@@ -33,6 +32,10 @@ ACTIONS = Actions.model_validate(TABLE["actions"])
 RIGHT = SceneActs.model_validate(TABLE["acts"])
 TOOLS = list_tools(ACTIONS, RIGHT)
 BELL = ToolCall(function=FunctionCall(name="ring_bell", arguments="{}"))
+
+
+def part(value: float, note: str, flags: tuple[str, ...] = (), cap: float | None = None) -> VerifiedPart:
+    return VerifiedPart(ACTION, ACTION_SHARE, value, note, flags, cap)
 
 
 def change_acts(changes: dict[str, Any]) -> SceneActs:
@@ -78,6 +81,8 @@ def test_calls_of_a_message_are_read_beside_its_line(content: str | None, argume
 
 
 MARKS = [
+    '{"say": "',
+    '"action": {',
     "[",
     "]",
     "{",
@@ -115,8 +120,8 @@ def test_calls_are_worth_what_they_have_of_a_right_set(
     changes: dict[str, Any], made: list[str], value: float, note: str, flags: list[str]
 ) -> None:
     verified = verify_calls(parse_calls(made), change_acts(changes), TOOLS, ACTIONS.at_most)
-    told = (round(verified.value, 4), verified.note, [*verified.flags], verified.is_forbidden)
-    assert told == (value, note, flags, "forbidden_action" in flags)
+    cap = 0.2 if "forbidden_action" in flags else None
+    assert verified == part(pytest.approx(value, abs=1e-4), note, tuple(flags), cap)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("changes", "fault"), TABLE["faults"])
@@ -164,46 +169,46 @@ LINE = Score(
 
 
 def test_the_action_is_mixed_into_every_part_of_the_score() -> None:
-    score = add_action(LINE, VerifiedAction(1.0, "the calls are right"))
+    score = add_part(LINE, part(1.0, "the calls are right"))
     parts = [score.reward, score.absolute, score.relative, *(one.weight for one in score.criteria)]
     assert parts == pytest.approx([0.65, 0.58, 0.72, 0.7, 0.0, 0.3])
     assert score.criteria[-1] == Criterion(name="action", value=1.0, weight=0.3, note="the calls are right")
     assert explain_score(score) == (
         "Judged 0.40 by itself. Beside the other replies it stands above the middle (0.60). "
-        "Its action is worth 1.00, and 30% of the reward: the calls are right."
+        "Its action scores 1.00 (30% of the reward): the calls are right."
     )
 
 
 @pytest.mark.parametrize(
     ("line", "verified", "reward", "ends"),
     [
-        ({"cap": 0.3}, VerifiedAction(1.0, "right"), 0.3, "A defect that the judges reported caps the reward at 0.30."),
+        ({"cap": 0.3}, part(1.0, "right"), 0.3, "A defect that the judges reported caps the reward at 0.30."),
         (
             {},
-            VerifiedAction(0.0, "wrong", ("forbidden_action",), is_forbidden=True),
+            part(0.0, "wrong", ("forbidden_action",), 0.2),
             0.2,
             "is forbidden here caps the reward at 0.20.",
         ),
-        ({"relative": None, "relative_weight": None}, VerifiedAction(0.0, "wrong"), 0.28, "of the reward: wrong."),
-        ({"gate": 0.0, "reward": 0.0}, VerifiedAction(1.0, "right"), 0.0, "."),
+        ({"relative": None, "relative_weight": None}, part(0.0, "wrong"), 0.28, "of the reward): wrong."),
+        ({"gate": 0.0, "reward": 0.0}, part(1.0, "right"), 0.0, "."),
     ],
 )
 def test_caps_and_gates_bound_line_and_action_together(
-    line: dict[str, Any], verified: VerifiedAction, reward: float, ends: str
+    line: dict[str, Any], verified: VerifiedPart, reward: float, ends: str
 ) -> None:
-    score = add_action(LINE.model_copy(update=line), verified)
+    score = add_part(LINE.model_copy(update=line), verified)
     cap = 1.0 if score.cap is None else score.cap
     followed = combine(
         score.gate or 0.0, score.absolute or 0.0, score.relative or 0.0, score.relative_weight or 0.0, cap
     )
-    assert (score.reward, followed) == (pytest.approx(reward), pytest.approx(reward))
+    assert [score.reward, followed] == pytest.approx([reward, reward])
     assert explain_score(score).endswith(ends)
     assert score.flags == verified.flags
 
 
 def test_of_calls_without_words_the_action_alone_counts() -> None:
-    forbidden = VerifiedAction(1.0, "right", ("no_words", "forbidden_action"), is_forbidden=True, is_silent=True)
-    scores = [score_silence(one) for one in (VerifiedAction(0.5, "half", ("no_words",), is_silent=True), forbidden)]
+    forbidden = part(1.0, "right", ("no_words", "forbidden_action"), 0.2)
+    scores = [score_silence(one) for one in (part(0.5, "half", ("no_words",)), forbidden)]
     assert [(score.reward, score.absolute, score.cap) for score in scores] == [(0.15, 0.15, None), (0.2, 0.3, 0.2)]
     assert explain_score(scores[0]) == "Nothing is said, so the action alone counts, 30% of the reward: half."
 

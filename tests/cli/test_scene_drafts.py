@@ -78,6 +78,7 @@ def test_drafts_wait_in_a_file_and_are_not_served(sheet: Path) -> None:
         ({**GOOD, "turns": ["a"] * 4}, "`turns`: wanted is a list of at most 3 entries"),
         ({**GOOD, "id": "../../etc/passwd"}, "it has an unknown field"),
         ({"player": "Hm?"}, "`probe`: missing"),
+        ({**GOOD, "kind": "memory"}, "a scene of kind `memory` needs more"),
         ("a text", "wanted is an object"),
     ],
 )

@@ -79,6 +79,9 @@ PACKAGED_WORLDS = _FOLDER / "worlds"
 _PROMPT = Template.read(_FOLDER / "prompt.j2")
 DEFAULT_RUBRIC = _FOLDER / "rubric.yaml"
 _RUBRIC = parse_model(DEFAULT_RUBRIC.read_text(encoding="utf-8"), "rubric.yaml", Rubric)
+_MEMORY = parse_model((_FOLDER / "rubric_memory.yaml").read_text(encoding="utf-8"), "rubric_memory.yaml", Rubric)
+_MEMORY_RUBRIC = _RUBRIC.extend(_MEMORY)
+"""Of scenes with earlier conversations: judges of other scenes are asked nothing more than before."""
 _CONTEXT_TOKENS = 600
 """Rough token budget for lore and events in a prompt; the character's own lorebook may take half of it."""
 _Datasets = Mapping[str, Dataset[SceneRow]]
@@ -199,7 +202,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
             "sheets": digest([sheet.digest for sheet in self.sheets]),
             "scenes": digest([digest_of_model(scenes) for scenes in (*self._scene_sets, *self._fallback)]),
             **({} if self._composer is None else {"compositions": self._composer.digest}),
-            "rubric": digest_of_model(_RUBRIC),
+            "rubric": digest([digest_of_model(_RUBRIC), digest_of_model(_MEMORY_RUBRIC)]),
             "prompt": _PROMPT.digest,
         }
 
@@ -324,9 +327,10 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         return requested.model_copy(update={name: parts[name] for name in parts if brought[name]})
 
     def references(self, task: Task) -> ReferencePlan | None:
-        """None for scenes of several replies or with actions: a line alone cannot be compared with those."""
+        """None for scenes of several replies, and for those of which code verifies a part: a line alone cannot be
+        compared with those."""
         cast = self.find_cast(task)
-        if cast is None or cast.scene.max_turns > 1 or cast.scene.acts is not None:
+        if cast is None or cast.scene.max_turns > 1 or cast.scene.is_verified:
             return None
         return ReferencePlan(
             scene=digest([self.name, cast.sheet.digest, digest_of_model(cast.scene)]),
@@ -366,7 +370,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
             return entries, None
         case = Case(
             key=digest([[message.model_dump(mode="json") for message in task.messages], task.reference]),
-            rubric=choose_rubric(cast, _RUBRIC),
+            rubric=choose_rubric(cast, _MEMORY_RUBRIC if cast.scene.earlier else _RUBRIC),
             document=build_case_document(cast, reference.params, reference.passages, reference.withheld, reference.now),
             probes=build_scene_probes(cast),
             gates=facts,

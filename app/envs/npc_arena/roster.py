@@ -10,21 +10,23 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from app.characters.actions import VerifiedAction, add_action, read_reply, score_silence, verify_calls
+from app.characters.actions import read_reply, score_silence, verify_calls
 from app.characters.casting import Cast, build_conversation, cast_in_scene
 from app.characters.lorebooks import PreparedBooks, recall_from, split_spoken_words
+from app.characters.memories import verify_memory
 from app.characters.scenes import Scene, SceneEvent, SceneSet
 from app.characters.schema import CharacterSheet, Text
 from app.characters.sheet_checks import parse_findable
 from app.domain.errors import InvalidRequest
 from app.domain.faults import build_refusal
 from app.domain.judging import GateFacts, SpokenLine
-from app.domain.scores import Score
+from app.domain.scores import Score, VerifiedPart, add_part
 from app.domain.tasks import Completion, Message, Passage, Turn
 from app.domain.values import FiniteJson, Frozen, Name, Split, canonical_json, digest, estimate_tokens, suggest
 from app.toolkit.replay import score_forgery
@@ -318,25 +320,35 @@ class CandidateEntry:
     """Added to the judges' flags."""
     messages: tuple[Message, ...] = ()
     """The episode that `text` tells."""
-    action: VerifiedAction | None = None
-    """What the calls are worth, in a scene with actions."""
+    verified: tuple[VerifiedPart, ...] = ()
+    """What code knows of it beside the judges: what its calls are worth, and what it recalls."""
 
 
 def build_entry(cast: Cast, completion: Completion, facts: GateFacts, hear: _ReplyFilter) -> CandidateEntry | Score:
     """What judges get, or the score of what needs no judge: a forged transcript, and calls without words."""
     scene = cast.scene
-    if scene.acts is not None:
-        reply, most = read_reply(completion, cast.tools), cast.sheet.actions.at_most
-        action = verify_calls(reply, scene.acts, cast.tools, most)
-        return score_silence(action) if action.is_silent else CandidateEntry(reply.line, action=action)
     if scene.max_turns == 1:
-        return CandidateEntry(completion.answer)
+        return _build_single_entry(cast, completion, hear)
     try:
         episode = SceneEpisode.from_completion(scene, completion, hear)
     except InvalidRequest as error:
         return score_forgery(error)
     flags = ("after_end",) if len(completion.messages or ()) > _count_messages(scene) else ()
     return CandidateEntry(episode.write_transcript(), episode.list_lines(facts), flags, completion.messages or ())
+
+
+def _build_single_entry(cast: Cast, completion: Completion, hear: _ReplyFilter) -> CandidateEntry | Score:
+    scene, line = cast.scene, completion.answer
+    verified: list[VerifiedPart] = []
+    if scene.acts is not None:
+        reply = read_reply(completion, cast.tools)
+        line = reply.line
+        verified.append(verify_calls(reply, scene.acts, cast.tools, cast.sheet.actions.at_most))
+        if reply.is_silent:
+            return score_silence(verified[0])
+    if scene.memory is not None:
+        verified.append(verify_memory(hear(line), scene.memory, scene.earlier, cast.sheet.voice.language))
+    return CandidateEntry(line, verified=tuple(verified))
 
 
 def _count_messages(scene: Scene) -> int:
@@ -379,4 +391,4 @@ def complete_score(score: Score, entry: CandidateEntry) -> Score:
     """The judges' score with what code knows of the completion."""
     if entry.flags:
         score = score.model_copy(update={"flags": (*score.flags, *entry.flags)})
-    return score if entry.action is None else add_action(score, entry.action)
+    return reduce(add_part, entry.verified, score)

@@ -17,6 +17,7 @@ FACTUAL: dict[str, object] = {
         {"id": "bell", "time": "today", "text": "The bell rang."},
     ],
 }
+TALK = [{"when": "today", "lines": [{"speaker": "player", "text": "She sank."}]}]
 ONE_LESS = {**FACTUAL, "id": "afloat", "counterfactual_of": "sunk", "visible": [FACTUAL["visible"][1]]}  # type: ignore[index]
 
 
@@ -28,11 +29,15 @@ ONE_LESS = {**FACTUAL, "id": "afloat", "counterfactual_of": "sunk", "visible": [
         ({"player": "Is she sunk?"}, "afloat: differs from sunk in player too"),
         ({"split": "train"}, "afloat: differs from sunk in split too"),
         ({"visible": []}, "afloat: visible must be that of sunk without one event"),
+        ({"visible": [], "earlier": TALK}, "afloat: differs from sunk in both earlier and visible"),
         ({"visible": FACTUAL["visible"]}, "afloat: visible must be that of sunk without one event"),
     ],
 )
-def test_a_counterfactual_differs_by_one_event_alone(changed: dict[str, object], words: str) -> None:
+def test_a_counterfactual_differs_by_one_event_or_by_what_was_said(changed: dict[str, object], words: str) -> None:
     SceneSet.model_validate({"character": "hob", "scenes": [FACTUAL, ONE_LESS]})
+    SceneSet.model_validate(
+        {"character": "hob", "scenes": [FACTUAL, {**ONE_LESS, "visible": FACTUAL["visible"], "earlier": TALK}]}
+    )
     with pytest.raises(ValidationError, match=words):
         SceneSet.model_validate({"character": "hob", "scenes": [FACTUAL, {**ONE_LESS, **changed}]})
 
