@@ -98,7 +98,7 @@ bench: $(VENV)/.installed-dev ## print throughput as ratios against named limits
 bench-growth: $(VENV)/.installed-dev ## ask stores of ten and of two million rollouts beside small ones; makes and keeps 20 GB in .cache/growth
 	$(BIN)/python -m benchmarks.growth
 
-bench-peers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(VERIFIERS)/.installed $(NEMO_GYM)/.tried ## print this service beside others' servers as they come from the package index
+bench-peers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(NEMO_GYM)/.tried ## print this service beside others' servers as they come from the package index
 	$(BIN)/python -m benchmarks.peers
 	$(BIN)/python -m benchmarks.atropos
 
@@ -127,7 +127,7 @@ lock: $(VENV)/.installed-dev ## write the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.13.14 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/nemo_gym-unused.in tests/trainers/nemo_gym.in -o tests/trainers/nemo_gym.lock
 
 audit: $(VENV)/.installed-dev ## look the locked packages up among known vulnerabilities, which needs the network
-	$(BIN)/python -m tests.deploy.audit
+	$(BIN)/python -m deploy.audit
 
 sbom: $(VENV)/.installed-dev ## write what is shipped, as CycloneDX and as a list of licences, into .cache/sbom
 	$(PYTHON) -m venv --clear .cache/shipped

@@ -11,7 +11,7 @@ from app.settings import Settings
 from benchmarks import results
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.growth_routes import ASKED
-from benchmarks.results import MOST_ROWS, BenchmarkFigure, list_parts, render, run
+from benchmarks.results import BenchmarkFigure, list_parts, render, run
 from docs.generate import ROOT
 from docs.markdown import names_in
 
@@ -66,26 +66,6 @@ def test_figures_with_columns_are_one_wide_table() -> None:
         "| other | 3, missed | 7 % |",
         "| third | 1 |  |",
     ]
-
-
-@pytest.mark.usefixtures("_elsewhere")
-def test_of_a_very_long_table_only_rows_that_miss_a_bound_are_shown() -> None:
-    figures = [BenchmarkFigure.of(f"row {n}", [n], at_most=MOST_ROWS - 1, column="n") for n in range(MOST_ROWS + 1)]
-    run("sample", lambda: figures, ["--record"])
-    assert render("sample").splitlines()[2:] == [
-        "40 of 41 rows keep every bound. These do not:",
-        "",
-        "| what | n (at most 39) |",
-        "| --- | --- |",
-        "| row 40 | 40, missed |",
-    ]
-
-
-@pytest.mark.usefixtures("_elsewhere")
-def test_what_is_missed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    figures = [BenchmarkFigure.of("a", [1.0], at_most=0), BenchmarkFigure.of("b", [1.0], at_most=2)]
-    run("sample", lambda: figures, [])
-    assert capsys.readouterr().out.splitlines()[-1] == "  missed: 1 of 2 bounds"
 
 
 @pytest.mark.usefixtures("_elsewhere")
