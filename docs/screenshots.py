@@ -46,6 +46,7 @@ def list_pages(url: str) -> Iterator[tuple[str, str]]:
         ("compare", "/view/compare?first=demo"),
         ("worlds", "/view/worlds"),
         ("world", "/view/worlds/reedgate"),
+        ("knowledge", "/view/worlds/reedgate/why?character=hob_tarrant&q=Is+the+ferry+running%3F"),
         ("judges", "/view/judges"),
         ("queues", "/view/atropos"),
         ("begin-labelling", "/view/label?labeller=ada"),
