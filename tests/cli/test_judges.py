@@ -96,20 +96,40 @@ def test_a_good_judge_passes_and_every_call_is_counted(monkeypatch: pytest.Monke
     assert f"{found.questions} calls to stern" in output
 
 
-@pytest.mark.parametrize(("first", "end"), [(True, "beginning"), (False, "end")])
-def test_a_judge_that_is_shown_a_part_of_its_prompts_is_asked_nothing_else(
-    monkeypatch: pytest.MonkeyPatch, first: bool, end: str
-) -> None:
-    def cut(number: int, received: Received) -> Reply:
-        words = find_words(received) or []
-        return answer(json.dumps(words[1:] if first else words[:1]))
+def read_nothing(words: list[str], length: int) -> list[str]:
+    return []
 
-    with serving(cut) as server:
+
+def read_the_end(words: list[str], length: int) -> list[str]:
+    return words if length < 5_000 else words[1:]
+
+
+def read_the_beginning(words: list[str], length: int) -> list[str]:
+    return words if length < 5_000 else words[:1]
+
+
+@pytest.mark.parametrize(
+    ("read", "cause"),
+    [
+        (read_the_end, "it does not read back a word from the beginning of a prompt of"),
+        (read_the_beginning, "it does not read back a word from the end of a prompt of"),
+        (read_nothing, "the model does not do as it is told"),
+    ],
+)
+def test_a_judge_that_does_not_read_back_two_words_is_asked_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[list[str], int], list[str]], cause: str
+) -> None:
+    def script(number: int, received: Received) -> Reply:
+        return answer(json.dumps(read(find_words(received) or [], len(received.messages[-1]["content"]))))
+
+    with serving(script) as server:
         configure(monkeypatch, server.url)
         code, found, output = check()
-        asked = server.received
-    assert (code, found, len(asked), len(asked[0].messages[-1]["content"]) > 5_000) == (1, None, 1, True)
-    assert f"does not read back a word from the {end} of a prompt" in " ".join(output.split())
+        asked = [len(one.messages[-1]["content"]) > 5_000 for one in server.received]
+    assert found is not None
+    assert (code, found.passed, found.questions, asked) == (1, False, 0, [True, False]), output
+    verdict = "stern (stern-1): below target: do not train on this judge failed: "
+    assert f"{verdict}{cause}" in " ".join(output.split())
 
 
 def test_values_are_shown_by_criterion_of_the_rubric_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +151,7 @@ def test_values_are_shown_by_criterion_of_the_rubric_that_is_given(monkeypatch: 
 
 def test_a_judge_that_answers_nonsense_is_caught_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(lambda number, received: Reply(b'{"error": {"message": "no such model"}}', status=404)) as server:
-        configure(monkeypatch, server.url)
+        configure(monkeypatch, server.url, breaker_failures="1000")
         code, found, output = check("--sheets", "1")
         words = (
             "stern (stern-1): below target: do not train on this judge\nfailed: 3 of 3 questions: the judge's server "
