@@ -167,32 +167,33 @@ def build_marked_text(size: int, first: str, last: str) -> str:
 
 
 async def find_reading_fault(judge: AnsweringJudge, size: int) -> str | None:
-    """Why a judge does not read back a word from each end of a text of so many bytes, and what to do. None where it
-    reads back both, and where it does not answer at all."""
-    unread = await _find_unread_end(judge, size)
-    if unread is None:
+    """Why a judge does not read back two words, and what to do. None where it reads them back from three lines and from
+    a text of so many bytes, and where it does not answer at all. The three lines come first: a small model fails there
+    within seconds, and may take minutes to read the whole."""
+    short = await _read_words_back(judge, 0)
+    if short is None:
         return None
-    if await _find_unread_end(judge, 0) is not None:
+    if short:
         return (
-            "the model does not do as it is told: it does not read back two words, not even from a prompt of three "
-            "lines. Take a larger model"
+            "the model does not do as it is told: it does not read back two words from a prompt of three lines. Take a "
+            "larger model"
         )
+    if not (unread := await _read_words_back(judge, size)):
+        return None
     return (
-        f"it does not read back a word from the {unread} of a prompt of {size:,} bytes, as long as the longest "
-        "question, but does from one of three lines. Either its server cuts prompts at its window and answers all the "
-        "same: raise the window (Ollama: OLLAMA_CONTEXT_LENGTH). Or the model loses itself in long prompts: take a "
-        "larger model"
+        f"it does not read back a word from the {unread[0]} of a prompt of {size:,} bytes, as long as the longest "
+        "question. Either its server cuts prompts at its window and answers all the same: raise the window (Ollama: "
+        "OLLAMA_CONTEXT_LENGTH). Or the model loses itself in long prompts: take a larger model"
     )
 
 
-async def _find_unread_end(judge: AnsweringJudge, size: int) -> str | None:
-    """The `beginning` or the `end`."""
+async def _read_words_back(judge: AnsweringJudge, size: int) -> list[str] | None:
+    """The ends of a text whose word is not read back; None without an answer."""
     first, last = (f"{word}-{secrets.randbelow(9000) + 1000}" for word in ("kestrel", "lantern"))  # nobody guesses them
     answer = await judge.answer_text(build_marked_text(size, first, last))
     if answer is None:
         return None
-    unread = [end for end, word in (("beginning", first), ("end", last)) if word not in answer.casefold()]
-    return unread[0] if unread else None
+    return [end for end, word in (("beginning", first), ("end", last)) if word not in answer.casefold()]
 
 
 def build_unread(questions: CheckQuestions, fault: str) -> CheckEvidence:
