@@ -458,6 +458,8 @@ class CheckEvidence:
     """Why no more could be asked. Then `pairs` holds only those that were asked in both orders."""
     settled: str | None = None
     """Why the rest was not asked: the outcome was clear. `pairs` as above."""
+    unread: str | None = None
+    """Why nothing was asked: the judge does not read back two words."""
 
 
 def compute_preference_sign(difference: float) -> int:
