@@ -1,5 +1,7 @@
 """Actions of a character in a scene: the tools that the policy gets, and what its calls are worth.
 
+In play and in games a sheet's actions are offered beside the tools of the game, and nothing is expected of calls.
+
     sheet    actions.allowed: {name: give_item, meaning: hands a thing over, parameters: {…JSON schema…}}
     scene    acts: {state: …, right: [[{name: give_item, arguments: {item: [rope], to: [player]}}]], tempting: […]}
     reply    a line, calls, or both
@@ -11,18 +13,19 @@ costs the action, never the line. A scene in which no call is right says `right:
 reward = gate x min(cap, (1 - a) x line + a x action), with a = `ACTION_SHARE`; a forbidden call sets the cap.
 """
 
+import json
 import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
-from app.characters.schema import SAID, CharacterSheet, SheetAction, Text
+from app.characters.schema import SAID, CharacterSheet, SheetAction, Text, drop_unsafe_keywords, require_valid_schema
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec
-from app.domain.values import Frozen, Name, Unit
+from app.domain.values import FiniteJson, Frozen, Name, Unit
 from app.toolkit.thoughts import strip_thinking
 from app.toolkit.tool_calls.calls import ExpectedCall, MalformedCall, ParsedCall, describe_schema_fault, match_calls
 from app.toolkit.tool_calls.formats import NO_PROSE
@@ -41,6 +44,47 @@ _MOST_CALLS: Final = 8
 _BRACKETED: Final = re.compile(r"\[ ?([a-z][a-z0-9_]{0,63}) ?\](?!\()")
 """One name in brackets. Links do not match."""
 NO_ARGUMENTS: Final[dict[str, JsonValue]] = {"type": "object", "properties": {}}
+
+
+_MOST_GAME_SCHEMA: Final = 10_000
+"""Characters of the JSON schema of one tool of a game."""
+_MOST_ARGUMENTS: Final = 10_000
+"""Characters of the arguments of one call that was made."""
+DONE: Final = "done"
+"""The result of a call of which the game told none. Chat templates and servers refuse calls without one."""
+
+
+def _require_checkable_tool(tool: ToolSpec) -> ToolSpec:
+    name, schema = tool.function.name, tool.function.parameters
+    if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) is None:
+        raise ValueError("the name must have 1 to 64 of the characters A-Z, a-z, 0-9, _ and -")
+    if len(text := json.dumps(schema)) > _MOST_GAME_SCHEMA:
+        raise ValueError(f"a schema of {len(text)} characters; at most {_MOST_GAME_SCHEMA} are read")
+    if schema and schema.get("type") != "object":
+        raise ValueError("wanted is a JSON schema of an object: `type: object` with `properties`")
+    require_valid_schema(drop_unsafe_keywords(schema))
+    return tool
+
+
+GameTool = Annotated[ToolSpec, AfterValidator(_require_checkable_tool)]
+"""A tool of a game, beside the actions of the sheet."""
+
+
+def _require_short_arguments(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if len(text := json.dumps(arguments)) > _MOST_ARGUMENTS:
+        raise ValueError(f"arguments of {len(text)} characters; at most {_MOST_ARGUMENTS} are read")
+    return arguments
+
+
+class DoneCall(Frozen):
+    """A call that the character made, with what the game answered."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    arguments: Annotated[dict[str, FiniteJson], AfterValidator(_require_short_arguments)] = {}
+    result: Annotated[str, Field(max_length=20_000)] = DONE
+
+
+DoneCalls = Annotated[tuple[DoneCall, ...], Field(max_length=64), SAID]
 
 
 class TemptingReply(Frozen):
@@ -96,6 +140,15 @@ def build_tool(action: SheetAction) -> ToolSpec:
     return ToolSpec(function=FunctionSpec(name=action.name, description=meaning, parameters=parameters))
 
 
+def offer_tools(sheet: CharacterSheet, given: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+    """The actions of the sheet with those of the game, one of the game in place of an action of the same name. A sheet
+    without typed actions keeps to brackets where the game gives no tools."""
+    if not given and all(action.parameters is None for action in sheet.actions.allowed):
+        return ()
+    own = map(build_tool, sheet.actions.allowed)
+    return tuple({tool.function.name: tool for tool in (*own, *given)}.values())
+
+
 def write_reply(line: str, calls: Sequence[ParsedCall]) -> Completion:
     """A line and calls as one message, as a server answers them."""
     called = tuple(ToolCall(function=FunctionCall(name=call.name, arguments=call.arguments)) for call in calls)
@@ -130,6 +183,7 @@ def find_acts_fault(sheet: CharacterSheet, acts: SceneActs) -> str:
 class SpokenReply:
     line: str
     """What was said, without thinking and calls. Calls without a word are told by their meaning, between asterisks."""
+    has_words: bool = True
     calls: tuple[ParsedCall, ...] = ()
     malformed: tuple[str, ...] = ()
     """Why a call cannot be read, one text for each; they quote at most a few characters of the reply."""
@@ -150,7 +204,7 @@ def read_reply(completion: Completion, tools: Sequence[ToolSpec]) -> SpokenReply
     line = _BRACKETED.sub(lambda match: "" if match[1] in known else match[0], said).strip()
     calls = (*(native or written.calls), *(ParsedCall(name=name) for name in bracketed))
     told = " ".join(f"*{known[call.name]}*" for call in calls[:_MOST_CALLS] if call.name in known)
-    return SpokenReply(line or told, calls, malformed)
+    return SpokenReply(line or told, bool(line), calls, malformed)
 
 
 def _read_native_calls(completion: Completion) -> tuple[tuple[ParsedCall, ...], tuple[str, ...]]:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from app.characters.actions import SceneActs
+from app.characters.actions import DoneCalls, GameTool, SceneActs
 from app.characters.lorebooks import split_spoken_words
 from app.characters.schema import SAID, CharacterSheet, Language, Text, Word, Words
 from app.domain.judging import Probes
@@ -36,8 +36,19 @@ MOST_TURNS = 8
 
 
 class SceneLine(Frozen):
+    """What somebody said. The character may have made calls with its line, or in place of one."""
+
     speaker: Literal["player", "npc"]
-    text: Text
+    text: Annotated[Text, Field(exclude_if=lambda text: not text)] = ""
+    calls: DoneCalls = ()
+
+    @model_validator(mode="after")
+    def _require_something(self) -> Self:
+        if not self.text and not self.calls:
+            raise ValueError("text: a line needs words or calls")
+        if self.calls and self.speaker == "player":
+            raise ValueError("calls: the character alone makes calls")
+        return self
 
 
 class SceneEvent(Frozen):
@@ -128,11 +139,20 @@ class Scene(Frozen):
     acts: Annotated[SceneActs | None, SAID] = None
     """What the character can do here, and what it should; in scenes of one reply. Without it, typed actions of the
     sheet are not offered."""
+    game_tools: Annotated[tuple[GameTool, ...] | None, Field(exclude_if=lambda tools: tools is None)] = None
+    """In place of `acts`, for play and games: tools of the game, offered beside the actions of the sheet. Calls are
+    neither right nor wrong. Null offers none, an empty list the actions of the sheet that are tools."""
+    begun: Annotated[SceneLine | None, SAID] = None
+    """What the character has already done in answer to the opening. The reply goes on behind it."""
 
     @model_validator(mode="after")
     def _require_one_reply_with_acts(self) -> Self:
         if self.acts is not None and self.turns:
             raise ValueError("acts: a scene with actions has one reply, so no turns")
+        if self.game_tools is not None and (self.turns or self.acts is not None):
+            raise ValueError("game_tools: not with turns or acts")
+        if self.begun is not None and (self.begun.speaker == "player" or not self.begun.calls):
+            raise ValueError("begun: wanted is a line of the character with calls")
         return self
 
     @model_validator(mode="after")

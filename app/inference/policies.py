@@ -134,7 +134,9 @@ class ChatPolicyServer(PolicyServer):
         return self._clean(answer)
 
     async def stream(self, body: ChatBody, *, continues: bool = False) -> ReplyStream:
-        asked = self._complete({**body, "stream": True}, continues)
+        told = body.get("stream_options")
+        options = {**(told if isinstance(told, dict) else {}), "include_usage": True}
+        asked = self._complete({**body, "stream": True, "stream_options": options}, continues)
         try:
             async with AsyncExitStack() as held:
                 async with asyncio.timeout(self._seconds):
@@ -160,7 +162,8 @@ class ChatPolicyServer(PolicyServer):
         limit = next((name for name in _TOKEN_LIMITS if name in body), _TOKEN_LIMITS[0])
         own = {name: value for name, value in body.items() if name not in _TOKEN_LIMITS and value is not None}
         more = self._continue if continues else {}
-        return {"temperature": self._temperature, **own, limit: most, **self._extra, **more, "model": self._model}
+        sent = {"temperature": self._temperature, **own, limit: most, **self._extra, **more, "model": self._model}
+        return {name: value for name, value in sent.items() if value is not None}
 
     def _refuse(self, status: int, body: bytes) -> GatewayError:
         told = read_json(body)

@@ -80,7 +80,7 @@ def _is_chosen(cast: Cast, turns: Turns) -> bool:
 
 
 def list_utterances(cast: Cast) -> tuple[str, ...]:
-    return tuple(message.content or "" for message in build_conversation(cast))
+    return (*(line.text for line in cast.scene.history if line.text), cast.scene.opening)
 
 
 def derive_seed(character: str, scene: str, params: BaseModel, utterances: Sequence[str]) -> str:
@@ -99,7 +99,8 @@ def recall_passages(book: PreparedBooks, cast: Cast, seed: str, budget_tokens: i
 
 def compose_brief(prompt: str, cast: Cast) -> str:
     """What the character is told of the scene, the conversation, and what its last line is meant to test."""
-    lines = [f"{'player' if one.role == 'user' else 'character'}: {one.content}" for one in build_conversation(cast)]
+    said = [one for one in build_conversation(cast) if one.role != "tool" and one.content]
+    lines = [f"{'player' if one.role == 'user' else 'character'}: {one.content}" for one in said]
     return "\n".join((prompt, "", "The conversation:", *lines, *filter(None, (cast.scene.probes.notes,))))
 
 
@@ -128,7 +129,8 @@ class SheetDraft(Frozen):
     line: Text | None = None
     """What the player says, in a scene of one reply."""
     scene: Name | dict[str, FiniteJson] | None = None
-    """Id of a served scene, or a scene in the format of the scene files, episodes included."""
+    """Id of a served scene, or a scene in the format of the scene files, episodes included. In one with `game_tools`
+    the actions of the sheet are offered as tools."""
     events: Annotated[tuple[DraftEvent, ...], Field(max_length=50)] = ()
 
 
@@ -316,9 +318,10 @@ class CandidateEntry:
 def build_entry(cast: Cast, completion: Completion, facts: GateFacts, hear: _ReplyFilter) -> CandidateEntry | Score:
     """What judges get, or the score of a forged transcript, which needs no judge."""
     scene = cast.scene
-    if scene.acts is not None:
-        reply = read_reply(completion, cast.tools)
-        return CandidateEntry(reply.line, action=verify_calls(reply, scene.acts, cast.tools))
+    if tools := cast.tools:
+        reply = read_reply(completion, tools)
+        action = None if scene.acts is None else verify_calls(reply, scene.acts, tools)
+        return CandidateEntry(reply.line, action=action)
     if scene.max_turns == 1:
         return CandidateEntry(completion.answer)
     try:

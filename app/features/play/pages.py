@@ -347,7 +347,7 @@ class _TalkActions:
         fields = self._read_place(bounds, form)
         played = await self._read_model(form, form.replies[0].policy, fields)
         prepared = await self.pages.playing.prepare(played, form.build_said_moment(fields, form.conversation))
-        scores = await self.pages.turns.judge_replies(prepared, [one.text for one in form.replies])
+        scores = await self.pages.turns.judge_replies(prepared, form.replies)
         return await self._render(request, bounds, _add_prompt(_build_unkept(form, scores), prepared))
 
     async def _read(self, request: Request) -> tuple[PlayCaller, FormFields]:

@@ -88,6 +88,7 @@ def test_the_policy_receives_the_messages_of_the_context(client: TestClient, pol
     assert received == {
         **{"model": "warm-model", "stream": True, "temperature": 1, "max_tokens": 300, "seed": 7},
         **{"presence_penalty": 0, "frequency_penalty": 0, "top_p": 1},
+        "stream_options": {"include_usage": True},
     }
     assert HEADERS.items() <= {name.title(): value for name, value in answer.headers.items()}.items()
 

@@ -1,0 +1,190 @@
+"""Characters that act: tools for the policy, and calls for the client, told as the standard has it."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import JsonValue
+from starlette.testclient import TestClient
+
+from app.domain.tasks import FunctionSpec, ToolSpec
+from app.domain.values import Frozen
+from app.envs.npc_arena.environment import NpcArena
+from app.features.play.replies import CallHolder, OfferedTools, ReplyWriter, read_whole
+from app.inference.wire import read_answer
+from app.settings import PolicySettings, Settings
+from app.toolkit.templates import find_packaged_folder
+from app.toolkit.tool_calls.calls import ParsedCall
+from app.toolkit.tool_calls.formats import FORMATS
+from tests.support.chat_server import ChatServer, Received, Reply, serving
+from tests.support.outline import page
+from tests.support.playground import serve_here
+from tests.support.tables import read_table
+
+GIVE = {"type": "object", "properties": {"item": {"enum": ["rope", "lamp_oil"]}}, "required": ["item"]}
+OFFERED = OfferedTools(
+    (
+        ToolSpec(function=FunctionSpec(name="give_item", parameters=GIVE)),
+        ToolSpec(function=FunctionSpec(name="ring_bell")),
+    ),
+    most=2,
+)
+
+
+class Acting(Frozen):
+    said: tuple[str, ...]
+    calls: tuple[JsonValue, ...] = ()
+    words: str = ""
+    text: str | None = None
+    done: tuple[tuple[str, dict[str, JsonValue]], ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> tuple[str, list[tuple[str, Mapping[str, JsonValue]]], list[str]]:
+        text = self.words if self.text is None else self.text
+        return text, [*self.done], [*self.left_out]
+
+
+TABLE = read_table(__file__, "acting.yaml", dict[str, Acting])
+
+
+def join(events: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]], list[Any]]:
+    """The text, the calls and the finish reasons of a stream, read as clients of the standard do."""
+    text, calls, reasons = "", [], []
+    for choice in (choice for event in events for choice in event["choices"]):
+        text += choice["delta"].get("content") or ""
+        for part in choice["delta"].get("tool_calls", ()):
+            if part["index"] == len(calls):
+                calls.append({"id": part["id"], "type": part["type"], "function": dict(part["function"])})
+            else:
+                calls[part["index"]]["function"]["arguments"] += part["function"]["arguments"]
+        reasons += [choice["finish_reason"]] if choice["finish_reason"] else []
+    return text, calls, reasons
+
+
+def list_done(calls: list[dict[str, Any]]) -> list[tuple[str, Any]]:
+    return [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls]
+
+
+@pytest.mark.parametrize("acting", TABLE.values(), ids=TABLE)
+def test_a_stream_tells_words_at_once_and_calls_at_its_end(acting: Acting) -> None:
+    deltas: list[dict[str, Any]] = [{"content": text} for text in acting.said]
+    deltas += [{"tool_calls": listed} for listed in acting.calls]
+    writer = ReplyWriter("hob@warm", "id", 0, OFFERED)
+    events: list[Any] = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    at_once: list[Any] = [taken for event in events if (taken := writer.take(event)) is not None]
+    (answer,) = writer.list_spoken(1.0)
+    told: list[Any] = writer.finish("noticed")
+    text, calls, reasons = join([*at_once, *told])
+    assert (join(at_once)[0], text, list_done(calls), [*answer.left_out]) == (acting.words, *acting.told)
+    assert (reasons, told[-1]["play"]) == (["tool_calls" if calls else "stop"], "noticed")
+    assert (answer.text, [(call.name, call.arguments) for call in answer.calls]) == (text.strip(), list_done(calls))
+
+
+@pytest.mark.parametrize("acting", TABLE.values(), ids=TABLE)
+def test_a_whole_reply_has_the_same_words_and_calls(acting: Acting) -> None:
+    listed = [call for event in acting.calls if isinstance(event, list) for call in event]
+    message: Any = {"content": "".join(acting.said), "tool_calls": listed}
+    body = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    answer: Any = read_answer(json.dumps(body).encode())
+    said = read_whole(answer, 1.0, OFFERED)
+    made: Any = ReplyWriter("hob@warm", "id", 0, OFFERED).complete(answer, said, None)["choices"]
+    (choice,) = made
+    text, done, left_out = acting.told
+    calls = choice["message"].get("tool_calls", [])
+    found = choice["message"]["content"], list_done(calls), [*said[0].left_out], choice["finish_reason"]
+    assert found == (text.strip() or None, done, left_out, "tool_calls" if calls else "stop")
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_no_sign_of_a_call_is_told_as_words(form: Any) -> None:
+    holder = CallHolder(OFFERED.names)
+    written = form.write([ParsedCall(name="give_item", arguments={"item": "rope"})])
+    assert "".join(map(holder.feed, written)) == ""
+
+
+# Over the whole service.
+
+ACTIONS = {
+    "allowed": [
+        {"name": "give_item", "meaning": "hands a thing over", "parameters": GIVE},
+        {"name": "ring_bell", "meaning": "rings for the ferry"},
+    ],
+    "at_most": 2,
+}
+CALL = {"id": "own1", "type": "function", "function": {"name": "give_item", "arguments": '{"item": "rope"}'}}
+GAME_TOOL = {"name": "ring_bell", "parameters": {"type": "object", "properties": {"loud": {"type": "boolean"}}}}
+SAID = [{"role": "user", "content": "A rope, please."}]
+GIVEN = [*SAID, {"role": "assistant", "content": "Here.", "tool_calls": [CALL]}]
+
+
+def act(number: int, received: Received) -> Reply:
+    """Gives the rope, where there are tools, as a server does that ends such a reply with `stop`."""
+    call = {"tool_calls": [{"index": 0, **CALL}]} if received.body.get("tools") else {}
+    usage = {"prompt_tokens": 900, "completion_tokens": 20}
+    if not received.body.get("stream"):
+        choice = {"index": 0, "message": {"role": "assistant", "content": "Here.", **call}, "finish_reason": "stop"}
+        return Reply(json.dumps({"choices": [choice], "usage": usage}).encode())
+    deltas: list[tuple[Any, str | None]] = [({"content": "Here."}, None), (call, None), ({}, "stop")]
+    events: list[Any] = [
+        {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]} for delta, reason in deltas
+    ]
+    lines = [f"data: {json.dumps(event)}\n\n" for event in (*events, {"choices": [], "usage": usage})]
+    return Reply("".join([*lines, "data: [DONE]\n\n"]).encode(), headers={"content-type": "text/event-stream"})
+
+
+@pytest.fixture(scope="module")
+def policy() -> Iterator[ChatServer]:
+    with serving(act) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(policy: ChatServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    folder: Path = tmp_path_factory.mktemp("acting")
+    written = find_packaged_folder("character_sheets") / "hob_tarrant.yaml"
+    sheet = {**yaml.safe_load(written.read_text(encoding="utf-8")), "actions": ACTIONS}
+    (folder / "hob_tarrant.yaml").write_text(yaml.safe_dump(sheet), encoding="utf-8")
+    shutil.copy(find_packaged_folder("character_sheets") / "ottoline_vesk.yaml", folder)
+    settings = Settings(
+        database_url=f"sqlite:///{folder}/store.db",
+        character_sheets=folder,
+        policies={"warm": PolicySettings(base_url=policy.url, model="warm-model")},
+    )
+    with serve_here(settings, NpcArena) as client:
+        yield client
+
+
+def ask(client: TestClient, messages: list[dict[str, Any]], **more: Any) -> Any:
+    body = {"model": "hob_tarrant@warm", "messages": messages, **more}
+    answer = client.post("/play/v1/chat/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    if not more.get("stream"):
+        return answer.json()
+    lines = answer.content.split(b"\n\n")
+    return [json.loads(line.removeprefix(b"data: ")) for line in lines if line.startswith(b"data: {")]
+
+
+def test_a_character_acts_beside_its_words(client: TestClient, policy: ChatServer) -> None:
+    """The policy gets the messages and tools of the context; calls and measures are kept with the turn."""
+    events = ask(client, SAID, stream=True)
+    received = policy.received[-1].body
+    told = events[-1]["play"]
+    kept = client.get(f"/play/v1/turns/{told['turn']}").json()["replies"][0]
+    text, calls, reasons = join(events)
+    assert (text, list_done(calls), reasons) == ("Here.", [("give_item", {"item": "rope"})], ["tool_calls"])
+    assert (kept["text"], kept["calls"]) == (
+        "Here.",
+        [{"name": "give_item", "arguments": {"item": "rope"}, "result": "done"}],
+    )
+    measured = kept["prompt_tokens"], kept["completion_tokens"], 0 < kept["first_token_seconds"] <= kept["seconds"]
+    assert (measured, told["replies"][0]["prompt_tokens"], [one for one in events if "usage" in one]) == (
+        (900, 20, True),
+        900,
+        [],
+    )
