@@ -93,7 +93,8 @@ def test_infinite_log_probabilities_are_not_known() -> None:
 @pytest.mark.parametrize("called", TABLES.calls.values(), ids=TABLES.calls)
 def test_calls_are_put_together_out_of_a_stream(called: Called) -> None:
     deltas: list[JsonValue] = [{"delta": {"tool_calls": event}} for event in called.events]
-    events = [{"choices": [choice]} for choice in (*deltas, {"delta": {}, "finish_reason": "stop"})]
+    end: JsonValue = {"delta": {}, "finish_reason": "stop"}
+    events = [{"choices": [choice]} for choice in (*deltas, end)]
     read = parse_completion(join_event_stream(b"".join(b"data: %b\n\n" % json.dumps(one).encode() for one in events)))
     calls = read.said[0].message.tool_calls
     assert [(call.id or "", call.function.name, call.function.arguments) for call in calls] == [*called.read]

@@ -1,5 +1,7 @@
 """Turns of people with characters, and their storage."""
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Final
 
@@ -7,6 +9,7 @@ from pydantic import Field, JsonValue
 
 from app.characters.actions import DoneCalls
 from app.domain.values import FiniteNumber, Frozen, is_absent
+from app.evaluation.report import compute_quantile
 
 
 class PlayReply(Frozen):
@@ -42,6 +45,34 @@ class PlayReply(Frozen):
 
 
 MEASURES: Final = ("seconds", "first_token_seconds", "prompt_tokens", "completion_tokens")
+
+
+@dataclass(frozen=True)
+class LineMeasures:
+    """How long a policy took for lines, and how many tokens, as (p50, p95). None where no server told it."""
+
+    policy: str
+    lines: int
+    first_token_seconds: tuple[float, float] | None
+    seconds: tuple[float, float] | None
+    completion_tokens: tuple[float, float] | None
+    prompt_tokens: tuple[float, float] | None
+
+
+def measure_lines(replies: Iterable[PlayReply]) -> tuple[LineMeasures, ...]:
+    """By policy."""
+    by_policy: dict[str, list[PlayReply]] = {}
+    for reply in replies:
+        by_policy.setdefault(reply.policy, []).append(reply)
+    return tuple(
+        LineMeasures(policy, len(said), **{name: _find_quantiles(said, name) for name in MEASURES})
+        for policy, said in sorted(by_policy.items())
+    )
+
+
+def _find_quantiles(replies: Sequence[PlayReply], name: str) -> tuple[float, float] | None:
+    values = sorted(value for one in replies if (value := getattr(one, name)) is not None)
+    return (compute_quantile(values, 0.5), compute_quantile(values, 0.95)) if values else None
 
 
 class PlayTurn(Frozen):

@@ -179,10 +179,10 @@ def _build_answer(
     return PolicyAnswer(
         read.text,
         read.choose_reason(reason),
-        seconds,
+        round(seconds, 3),
         calls=read.calls,
         left_out=read.left_out,
-        first_token_seconds=first_token_seconds,
+        first_token_seconds=None if first_token_seconds is None else round(first_token_seconds, 3),
         prompt_tokens=None if usage is None else usage.prompt_tokens,
         completion_tokens=usage.completion_tokens if usage is not None and count == 1 else None,
     )

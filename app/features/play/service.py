@@ -35,14 +35,14 @@ from app.domain.faults import explain_faults
 from app.domain.labels import ImportedChoice, ImportedLabel, Labeller
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Passage
-from app.domain.values import Name, digest, suggest
+from app.domain.tasks import Completion, Passage, ToolCall
+from app.domain.values import Name, canonical_json, digest, suggest
 from app.domain.worlds import GameTime
 from app.envs.npc_arena.environment import NpcArena
 from app.features.authoring.model import AuthoredChange
 from app.features.authoring.service import AuthoringService
 from app.features.labels.service import LabelService
-from app.features.play.model import MEASURES, PlayReply, PlayTurn
+from app.features.play.model import MEASURES, LineMeasures, PlayReply, PlayTurn, measure_lines
 from app.features.play.replies import OfferedTools, PolicyAnswer, parse_calls, read_whole
 from app.features.play.stand_in import STAND_IN, STAND_IN_MODEL, StandInPolicy, holds_stand_in, write_reply
 from app.features.play.store import PlayStore
@@ -314,6 +314,8 @@ def read_gates(scores: Sequence[Score], finish_reason: str | None) -> GateReadin
 
 _PRUNE_SECONDS: Final = 3600.0
 """Between two looks for turns that are too old."""
+_MOST_MEASURED: Final = 500
+"""Lines of one character."""
 KeptAs = Literal["scene", "example"]
 """`scene`: the moment. `example`: the moment, and this reply as one that is known to be good."""
 _KeepScene = Callable[[str, Scene, str], Awaitable[None]]
@@ -471,6 +473,14 @@ class PlayTurns:
         listed = await self._store.list_turns(caller.player, limit)
         return [one for one in listed if one.world is None or caller.bounds.allows_world(one.world)]
 
+    async def measure_lines(self, turns: Sequence[PlayTurn], character: str) -> tuple[LineMeasures, ...]:
+        """Of the newest lines of a character in these turns of one player."""
+        own = [one for one in turns if one.character == character]
+        if not own:
+            return ()
+        ids = [one.turn_id for one in own]
+        return measure_lines(await self._store.list_replies(own[0].player, ids, _MOST_MEASURED))
+
     async def prune_for_ever(self) -> None:
         await repeat(self._prune, _PRUNE_SECONDS, "old turns of play could not be removed")
 
@@ -490,23 +500,37 @@ class PlayTurns:
     async def _build_label(self, turn: PlayTurn, chosen: PlayReply) -> ImportedLabel:
         _require_policies(turn)
         prepared = await self._prepare_whole(turn, chosen)
-        others = {one.text: one for one in turn.replies if one.text != chosen.text and one.retrieval_failure is None}
+        said = chosen.text, chosen.calls
+        others = {
+            (one.text, canonical_json([call.model_dump(mode="json") for call in one.calls])): one
+            for one in turn.replies
+            if (one.text, one.calls) != said and one.retrieval_failure is None
+        }
         if not others:
-            fault = "the turn has no other reply with another text for which something could be retrieved"
+            fault = "the turn has no other reply with other words or calls for which something could be retrieved"
             raise InvalidRequest(fault, field="reply")
+        rejected = tuple(others.values())
         try:
             choice = ImportedChoice(
                 prompt=prepared.task.placed.task.messages,
                 chosen=chosen.text,
-                rejected=tuple(others),
+                rejected=tuple(one.text for one in rejected),
+                tools=prepared.task.placed.task.tools,
+                chosen_calls=_write_calls(chosen),
+                rejected_calls=tuple(map(_write_calls, rejected)) if any(one.calls for one in rejected) else (),
                 chat=turn.turn_id,
                 source="play",
                 chosen_model=f"{chosen.policy}: {chosen.model}",
-                rejected_models=tuple(f"{one.policy}: {one.model}" for one in others.values()),
+                rejected_models=tuple(f"{one.policy}: {one.model}" for one in rejected),
             )
         except ValidationError as error:
             raise _refuse("label", error) from None
         return ImportedLabel(kind="pair", choice=choice)
+
+
+def _write_calls(reply: PlayReply) -> tuple[ToolCall, ...]:
+    messages = write_completion(reply.text, parse_calls(reply.calls)).messages or ()
+    return messages[0].tool_calls
 
 
 def _require_policies(turn: PlayTurn) -> None:

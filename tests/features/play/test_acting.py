@@ -54,7 +54,7 @@ TABLE = read_table(__file__, "acting.yaml", dict[str, Acting])
 
 def join(events: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]], list[Any]]:
     """The text, the calls and the finish reasons of a stream, read as clients of the standard do."""
-    text, calls, reasons = "", [], []
+    text, calls, reasons = "", list[dict[str, Any]](), list[Any]()
     for choice in (choice for event in events for choice in event["choices"]):
         text += choice["delta"].get("content") or ""
         for part in choice["delta"].get("tool_calls", ()):
@@ -157,6 +157,7 @@ def client(policy: ChatServer, tmp_path_factory: pytest.TempPathFactory) -> Iter
         policies={"warm": PolicySettings(base_url=policy.url, model="warm-model")},
     )
     with serve_here(settings, NpcArena) as client:
+        client.put("/worlds/shore/lorebooks/shore", json={"name": "Shore", "entries": []}).raise_for_status()
         yield client
 
 
@@ -171,20 +172,92 @@ def ask(client: TestClient, messages: list[dict[str, Any]], **more: Any) -> Any:
 
 
 def test_a_character_acts_beside_its_words(client: TestClient, policy: ChatServer) -> None:
-    """The policy gets the messages and tools of the context; calls and measures are kept with the turn."""
+    """Calls and measures are kept with the turn, and shown on its page."""
     events = ask(client, SAID, stream=True)
-    received = policy.received[-1].body
+    sent = [tool["function"]["name"] for tool in policy.received[-1].body["tools"]]  # type: ignore[attr-defined]
     told = events[-1]["play"]
     kept = client.get(f"/play/v1/turns/{told['turn']}").json()["replies"][0]
+    words = page(client.get("/view/talk", params={"turn": told["turn"]})).words()
     text, calls, reasons = join(events)
     assert (text, list_done(calls), reasons) == ("Here.", [("give_item", {"item": "rope"})], ["tool_calls"])
-    assert (kept["text"], kept["calls"]) == (
-        "Here.",
-        [{"name": "give_item", "arguments": {"item": "rope"}, "result": "done"}],
-    )
+    assert (sent, [one for one in events if "usage" in one]) == (["give_item", "ring_bell"], [])
+    done = [{"name": "give_item", "arguments": {"item": "rope"}, "result": "done"}]
     measured = kept["prompt_tokens"], kept["completion_tokens"], 0 < kept["first_token_seconds"] <= kept["seconds"]
-    assert (measured, told["replies"][0]["prompt_tokens"], [one for one in events if "usage" in one]) == (
-        (900, 20, True),
-        900,
-        [],
-    )
+    assert (kept["text"], kept["calls"], measured) == ("Here.", done, (900, 20, True))
+    assert told["replies"][0].items() >= {"prompt_tokens": 900, "completion_tokens": 20}.items()
+    assert [words.count(one) for one in ("does: give_item(item: rope)", "prompt 900 tokens")] == [1, 1]
+
+
+def test_the_policy_gets_what_was_done_and_each_call_is_answered(client: TestClient, policy: ChatServer) -> None:
+    """As the prompt of a context has it. A conversation that ends with results goes on behind them."""
+    result = {"role": "tool", "tool_call_id": "own1", "content": "It is wet."}
+    said = [*GIVEN, {"role": "user", "content": "Thanks."}, {"role": "assistant", "tool_calls": [CALL]}, result]
+    ask(client, said, model="hob_tarrant/shore@warm")
+    received = policy.received[-1].body
+    done = {"name": "give_item", "arguments": {"item": "rope"}}
+    moment = {
+        "character": "hob_tarrant",
+        "conversation": [
+            *SAID,
+            {"role": "assistant", "content": "Here.", "calls": [done]},
+            {"role": "user", "content": "Thanks."},
+        ],
+        "begun": {"role": "assistant", "calls": [{**done, "result": "It is wet."}]},
+    }
+    context = client.post("/worlds/shore/context", json=moment).json()
+    messages = [(one["role"], one["content"], one.get("tool_call_id")) for one in context["messages"][1:]]
+    assert (received["messages"], received["tools"]) == (context["messages"], context["tools"])
+    assert messages == [
+        ("user", "A rope, please.", None),
+        ("assistant", "Here.", None),
+        ("tool", "done", "call00001"),
+        ("user", "Thanks.", None),
+        ("assistant", None, None),
+        ("tool", "It is wet.", "call00004"),
+    ]
+
+
+def test_a_tool_of_the_game_takes_the_place_of_an_action(client: TestClient, policy: ChatServer) -> None:
+    told = ask(client, SAID, tools=[GAME_TOOL], tool_choice="required")
+    received: Any = policy.received[-1].body
+    found = {tool["function"]["name"]: tool["function"]["parameters"] for tool in received["tools"]}
+    assert found == {"give_item": GIVE, "ring_bell": GAME_TOOL["parameters"]}
+    assert (told["play"]["replaced_actions"], received["tool_choice"]) == (["ring_bell"], "required")
+    message = told["choices"][0]["message"]
+    assert (message["content"], list_done(message["tool_calls"])) == ("Here.", [("give_item", {"item": "rope"})])
+
+
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [("hob_tarrant@warm", {"tools": []}), ("hob_tarrant@warm", {"tool_choice": "none"}), ("ottoline_vesk@warm", {})],
+)
+def test_a_client_may_want_words_only(client: TestClient, policy: ChatServer, model: str, more: dict[str, Any]) -> None:
+    """So are characters without typed actions asked."""
+    told = ask(client, SAID, **{"model": model, **more})
+    received: Any = policy.received[-1].body
+    found = "tools" in received, "calling a tool" in received["messages"][0]["content"]
+    assert (found, told["choices"][0]["message"]) == ((False, False), {"role": "assistant", "content": "Here."})
+
+
+def test_a_label_has_the_calls_of_both_replies(client: TestClient) -> None:
+    said = [{"role": "user", "content": "And lamp oil?"}]
+    first = ask(client, said)["play"]
+    ask(client, said, tool_choice="auto")
+    path = f"/play/v1/turns/{first['turn']}"
+    alike = client.post(f"{path}/better", json={"reply": first["replies"][0]["id"], "consent": True})
+    assert (alike.status_code, "other words or calls" in alike.json()["detail"]) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("tool", "field"),
+    [
+        ({"type": "web_search"}, "body.tools[0]"),
+        ({"name": "fly me", "parameters": {}}, "body.tools[0]"),
+        ({"name": "fly", "parameters": {"type": "string"}}, "body.tools[0]"),
+        ({"name": "fly", "parameters": {"type": "object", "properties": {"to": {"type": "place"}}}}, "body.tools[0]"),
+    ],
+)
+def test_a_tool_that_nobody_could_call_is_refused(client: TestClient, tool: dict[str, Any], field: str) -> None:
+    body = {"model": "hob_tarrant@warm", "messages": SAID, "tools": [tool]}
+    answer = client.post("/play/v1/chat/completions", json=body)
+    assert (answer.status_code, answer.text.count(field) > 0) == (422, True)
