@@ -1,6 +1,6 @@
 """Turns of people with characters, and their storage."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Final
@@ -8,8 +8,7 @@ from typing import Annotated, Final
 from pydantic import Field, JsonValue
 
 from app.characters.actions import DoneCalls
-from app.domain.values import FiniteNumber, Frozen, is_absent
-from app.evaluation.report import compute_quantile
+from app.domain.values import FiniteNumber, Frozen, Typical, find_typical, is_absent
 
 
 class PlayReply(Frozen):
@@ -49,14 +48,14 @@ MEASURES: Final = ("seconds", "first_token_seconds", "prompt_tokens", "completio
 
 @dataclass(frozen=True)
 class LineMeasures:
-    """How long a policy took for lines, and how many tokens, as (p50, p95). None where no server told it."""
+    """How long a policy took for lines, and how many tokens. None where no server told it."""
 
     policy: str
     lines: int
-    first_token_seconds: tuple[float, float] | None
-    seconds: tuple[float, float] | None
-    completion_tokens: tuple[float, float] | None
-    prompt_tokens: tuple[float, float] | None
+    first_token_seconds: Typical | None
+    seconds: Typical | None
+    completion_tokens: Typical | None
+    prompt_tokens: Typical | None
 
 
 def measure_lines(replies: Iterable[PlayReply]) -> tuple[LineMeasures, ...]:
@@ -65,14 +64,13 @@ def measure_lines(replies: Iterable[PlayReply]) -> tuple[LineMeasures, ...]:
     for reply in replies:
         by_policy.setdefault(reply.policy, []).append(reply)
     return tuple(
-        LineMeasures(policy, len(said), **{name: _find_quantiles(said, name) for name in MEASURES})
+        LineMeasures(policy, len(said), **{name: find_typical(_find_values(said, name)) for name in MEASURES})
         for policy, said in sorted(by_policy.items())
     )
 
 
-def _find_quantiles(replies: Sequence[PlayReply], name: str) -> tuple[float, float] | None:
-    values = sorted(value for one in replies if (value := getattr(one, name)) is not None)
-    return (compute_quantile(values, 0.5), compute_quantile(values, 0.95)) if values else None
+def _find_values(replies: Iterable[PlayReply], name: str) -> Iterator[float]:
+    return (value for one in replies if (value := getattr(one, name)) is not None)
 
 
 class PlayTurn(Frozen):

@@ -191,7 +191,12 @@ def test_a_character_acts_beside_its_words(client: TestClient, policy: ChatServe
 def test_the_policy_gets_what_was_done_and_each_call_is_answered(client: TestClient, policy: ChatServer) -> None:
     """As the prompt of a context has it. A conversation that ends with results goes on behind them."""
     result = {"role": "tool", "tool_call_id": "own1", "content": "It is wet."}
-    said = [*GIVEN, {"role": "user", "content": "Thanks."}, {"role": "assistant", "tool_calls": [CALL]}, result]
+    said: list[dict[str, Any]] = [
+        *GIVEN,
+        {"role": "user", "content": "Thanks."},
+        {"role": "assistant", "tool_calls": [CALL]},
+        result,
+    ]
     ask(client, said, model="hob_tarrant/shore@warm")
     received = policy.received[-1].body
     done = {"name": "give_item", "arguments": {"item": "rope"}}
