@@ -50,6 +50,8 @@ _MOST_GAME_SCHEMA: Final = 10_000
 """Characters of the JSON schema of one tool of a game."""
 _MOST_ARGUMENTS: Final = 10_000
 """Characters of the arguments of one call that was made."""
+MOST_RESULT: Final = 20_000
+"""Characters of the result of a call."""
 DONE: Final = "done"
 """The result of a call of which the game told none. Chat templates and servers refuse calls without one."""
 
@@ -81,7 +83,7 @@ class DoneCall(Frozen):
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
     arguments: Annotated[dict[str, FiniteJson], AfterValidator(_require_short_arguments)] = {}
-    result: Annotated[str, Field(max_length=20_000)] = DONE
+    result: Annotated[str, Field(max_length=MOST_RESULT)] = DONE
 
 
 DoneCalls = Annotated[tuple[DoneCall, ...], Field(max_length=64), SAID]

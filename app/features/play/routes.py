@@ -11,7 +11,6 @@ Fields that are not known are ignored: clients send all kinds of fields. What th
 """
 
 import asyncio
-import itertools
 import json
 import re
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
@@ -35,7 +34,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from app.characters.actions import DONE, DoneCall, GameTool
+from app.characters.actions import DONE, MOST_RESULT, DoneCall, GameTool
 from app.characters.casting import Staging
 from app.characters.scenes import Scene
 from app.domain.errors import GatewayError, InvalidRequest
@@ -150,7 +149,9 @@ class ClientMessage(BaseModel):
         for call in joined.build():
             call_id = call.get("id")
             result = by_id.get(call_id, DONE) if isinstance(call_id, str) and by_id else next(unnamed, DONE)
-            with suppress(MalformedCall):
+            if len(result) > MOST_RESULT:
+                raise ValueError(f"messages: the result of a call has more than {MOST_RESULT} characters")
+            with suppress(MalformedCall, ValidationError):
                 read = convert_call(ToolCall.model_validate(call))
                 made.append(DoneCall(name=read.name, arguments=read.arguments, result=result or DONE))
         self._calls = tuple(made)
@@ -190,10 +191,14 @@ class ChatRequest(BaseModel):
 
     @model_validator(mode="after")
     def _answer_calls(self) -> Self:
-        for place, message in enumerate(self.messages):
+        results: list[ClientMessage] = []
+        for message in reversed(self.messages):
+            if message.role == "tool":
+                results.append(message)
+                continue
             if message.role == "assistant" and message.tool_calls:
-                behind = itertools.takewhile(lambda one: one.role == "tool", self.messages[place + 1 :])
-                message.answer_calls(list(behind))
+                message.answer_calls(results[::-1])
+            results = []
         return self
 
     @property

@@ -585,6 +585,7 @@ def _build_scene(turn: PreparedTurn, turn_id: str, example: PlayReply | None) ->
             for number, passage in enumerate(events, 1)
         ),
         exemplar=None if example is None else example.text,
+        begun=None if moment.begun is None else SceneLine.model_validate(moment.begun.describe()),
     )
 
 

@@ -1,6 +1,7 @@
 """Characters that act: tools for the policy, and calls for the client, told as the standard has it."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -124,8 +125,9 @@ GIVEN = [*SAID, {"role": "assistant", "content": "Here.", "tool_calls": [CALL]}]
 
 
 def act(number: int, received: Received) -> Reply:
-    """Gives the rope, where there are tools, as a server does that ends such a reply with `stop`."""
-    call = {"tool_calls": [{"index": 0, **CALL}]} if received.body.get("tools") else {}
+    """Gives the rope, or rings with another seed, as a server does that ends such a reply with `stop`."""
+    made = {"function": {"name": "ring_bell"}} if received.body.get("seed") == 2 else CALL
+    call = {"tool_calls": [{"index": 0, **made}]} if received.body.get("tools") else {}
     usage = {"prompt_tokens": 900, "completion_tokens": 20}
     if not received.body.get("stream"):
         choice = {"index": 0, "message": {"role": "assistant", "content": "Here.", **call}, "finish_reason": "stop"}
@@ -244,13 +246,59 @@ def test_a_client_may_want_words_only(client: TestClient, policy: ChatServer, mo
     assert (found, told["choices"][0]["message"]) == ((False, False), {"role": "assistant", "content": "Here."})
 
 
-def test_a_label_has_the_calls_of_both_replies(client: TestClient) -> None:
+def test_replies_that_differ_in_their_calls_make_a_label_that_is_exported_with_them(client: TestClient) -> None:
     said = [{"role": "user", "content": "And lamp oil?"}]
-    first = ask(client, said)["play"]
-    ask(client, said, tool_choice="auto")
-    path = f"/play/v1/turns/{first['turn']}"
-    alike = client.post(f"{path}/better", json={"reply": first["replies"][0]["id"], "consent": True})
-    assert (alike.status_code, "other words or calls" in alike.json()["detail"]) == (422, True)
+    told = [ask(client, said, seed=seed)["play"] for seed in (1, 1, 2)]
+    path, chosen = f"/play/v1/turns/{told[0]['turn']}/better", {"reply": told[0]["replies"][0]["id"], "consent": True}
+    client.post(path, json=chosen).raise_for_status()
+    (row,) = map(json.loads, client.get("/export", params={"shape": "labels"}).text.splitlines())
+    calls = [list_done(row[side][0]["tool_calls"]) for side in ("chosen", "rejected")]
+    tools = [tool["function"]["name"] for tool in json.loads(row["tools"])]
+    assert (calls, tools) == ([[("give_item", {"item": "rope"})], [("ring_bell", {})]], ["give_item", "ring_bell"])
+    assert (row["chosen"][0]["content"], row["rejected"][0]["content"]) == ("Here.", "Here.")
+
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def read_templates(file: str) -> dict[str, str]:
+    """The requests of an engine's client, with places to fill, by their names in small letters."""
+    written = (EXAMPLES / file).read_text(encoding="utf-8")
+    found = re.findall(r'const (?:string )?(\w+) :?= (?:@"|""")(\{.*?\})"', written)
+    return {name.lower(): text.replace('""', '"') for name, text in found}
+
+
+def fill(template: str, **places: str) -> str:
+    for name, text in places.items():
+        template = template.replace(f"${name}", text)
+    return template
+
+
+@pytest.mark.parametrize("file", ["unity_npc.cs", "godot_npc.gd"])
+def test_the_requests_of_engines_are_accepted(client: TestClient, policy: ChatServer, file: str) -> None:
+    """Their clients cannot be run here."""
+    forms = read_templates(file)
+    made = fill(forms["made"], id='"a"', name='"give_item"', text='"{\\"item\\": \\"rope\\"}"')
+    messages = [
+        fill(forms["said"], text='"A rope, please."'),
+        fill(forms["replied"], text='"Here."', calls=made),
+        fill(forms["result"], id='"a"', text='"It is wet."'),
+        fill(forms["said"], text='"Thanks."'),
+        fill(forms["replied"], text='"Mind it."', calls=""),
+        fill(forms["said"], text='"And oil?"'),
+    ]
+    body = fill(forms["request"], model='"hob_tarrant@warm"', player='"one"', messages=", ".join(messages))
+    answer = client.post("/play/v1/chat/completions", content=body, headers={"content-type": "application/json"})
+    received: Any = policy.received[-1].body
+    assert (answer.status_code, answer.text.endswith("data: [DONE]\n\n")) == (200, True), answer.text
+    assert [(one["role"], one["content"]) for one in received["messages"][1:]] == [
+        ("user", "A rope, please."),
+        ("assistant", "Here."),
+        ("tool", "It is wet."),
+        ("user", "Thanks."),
+        ("assistant", "Mind it."),
+        ("user", "And oil?"),
+    ]
 
 
 @pytest.mark.parametrize(
