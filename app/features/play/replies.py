@@ -79,13 +79,14 @@ class PolicyAnswer:
 
 @dataclass(frozen=True)
 class _ReplyReading:
-    """`finish_reason` is for clients: as the policy's server told it, but for what it says of calls."""
+    """Words and calls of a reply."""
 
     text: str
     calls: tuple[DoneCall, ...] = ()
     left_out: tuple[str, ...] = ()
 
     def choose_reason(self, told: str | None) -> str | None:
+        """As the policy's server told it, but for what it says of calls."""
         if self.calls:
             return "tool_calls"
         return "stop" if told in {"tool_calls", "function_call"} else told

@@ -120,8 +120,8 @@ ACTIONS = {
 }
 CALL = {"id": "own1", "type": "function", "function": {"name": "give_item", "arguments": '{"item": "rope"}'}}
 GAME_TOOL = {"name": "ring_bell", "parameters": {"type": "object", "properties": {"loud": {"type": "boolean"}}}}
-SAID = [{"role": "user", "content": "A rope, please."}]
-GIVEN = [*SAID, {"role": "assistant", "content": "Here.", "tool_calls": [CALL]}]
+SAID: list[dict[str, Any]] = [{"role": "user", "content": "A rope, please."}]
+GIVEN: list[dict[str, Any]] = [*SAID, {"role": "assistant", "content": "Here.", "tool_calls": [CALL]}]
 
 
 def act(number: int, received: Received) -> Reply:
