@@ -1,5 +1,7 @@
 """Actions of a character in a scene: the tools that the policy gets, and what its calls are worth.
 
+In play and in games a sheet's actions are offered beside the tools of the game, and nothing is expected of calls.
+
     sheet    actions.allowed: {name: give_item, meaning: hands a thing over, parameters: {…JSON schema…}}
     scene    acts: {state: …, right: [[{name: give_item, arguments: {item: [rope], to: [player]}}]], tempting: […]}
     reply    a line, calls, or both
@@ -13,16 +15,18 @@ reward = gate x min(cap, (1 - a) x line + a x action), with a = `ACTION_SHARE`. 
 call each set a cap; the lower counts. The line of a reply of calls alone is worth 0, and no judge reads it.
 """
 
+import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
-from app.characters.schema import SAID, Actions, SheetAction, Text
+from app.characters.schema import SAID, Actions, SheetAction, Text, drop_unsafe_keywords, require_valid_schema
 from app.domain.scores import ACTION, Score, VerifiedPart, add_part
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec
-from app.domain.values import Frozen, Name
+from app.domain.values import FiniteJson, Frozen, Name
 from app.toolkit.thoughts import shows_thought, strip_leading_thoughts, strip_thinking
 from app.toolkit.tool_calls.calls import (
     CallReading,
@@ -49,6 +53,49 @@ _PART: Final = 0.5
 _MOST_SETS: Final = 8
 _MOST_CALLS: Final = 8
 NO_ARGUMENTS: Final[dict[str, JsonValue]] = {"type": "object", "properties": {}}
+
+
+_MOST_GAME_SCHEMA: Final = 10_000
+"""Characters of the JSON schema of one tool of a game."""
+_MOST_ARGUMENTS: Final = 10_000
+"""Characters of the arguments of one call that was made."""
+MOST_RESULT: Final = 20_000
+"""Characters of the result of a call."""
+DONE: Final = "done"
+"""The result of a call of which the game told none. Chat templates and servers refuse calls without one."""
+
+
+def _require_checkable_tool(tool: ToolSpec) -> ToolSpec:
+    name, schema = tool.function.name, tool.function.parameters
+    if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) is None:
+        raise ValueError("the name must have 1 to 64 of the characters A-Z, a-z, 0-9, _ and -")
+    if len(text := json.dumps(schema)) > _MOST_GAME_SCHEMA:
+        raise ValueError(f"a schema of {len(text)} characters; at most {_MOST_GAME_SCHEMA} are read")
+    if schema and schema.get("type") != "object":
+        raise ValueError("wanted is a JSON schema of an object: `type: object` with `properties`")
+    require_valid_schema(drop_unsafe_keywords(schema))
+    return tool
+
+
+GameTool = Annotated[ToolSpec, AfterValidator(_require_checkable_tool)]
+"""A tool of a game, beside the actions of the sheet."""
+
+
+def _require_short_arguments(arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    if len(text := json.dumps(arguments)) > _MOST_ARGUMENTS:
+        raise ValueError(f"arguments of {len(text)} characters; at most {_MOST_ARGUMENTS} are read")
+    return arguments
+
+
+class DoneCall(Frozen):
+    """A call that the character made, with what the game answered."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    arguments: Annotated[dict[str, FiniteJson], AfterValidator(_require_short_arguments)] = {}
+    result: Annotated[str, Field(max_length=MOST_RESULT)] = DONE
+
+
+DoneCalls = Annotated[tuple[DoneCall, ...], Field(max_length=64), SAID]
 
 
 class TemptingReply(Frozen):
@@ -113,6 +160,15 @@ def build_tool(action: SheetAction) -> ToolSpec:
     meaning = f"{action.meaning.rstrip('.')}. When: {action.when}" if action.when else action.meaning
     parameters = NO_ARGUMENTS if action.parameters is None else action.parameters
     return ToolSpec(function=FunctionSpec(name=action.name, description=meaning, parameters=parameters))
+
+
+def offer_tools(actions: Actions, given: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+    """The actions of the sheet with those of the game, one of the game in place of an action of the same name. A sheet
+    without typed actions keeps to brackets where the game gives no tools."""
+    if not given and all(action.parameters is None for action in actions.allowed):
+        return ()
+    own = map(build_tool, actions.allowed)
+    return tuple({tool.function.name: tool for tool in (*own, *given)}.values())
 
 
 def write_reply(line: str, calls: Sequence[ParsedCall]) -> Completion:

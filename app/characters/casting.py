@@ -8,15 +8,15 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 
-from app.characters.actions import ActsFault, find_acts_fault, list_tools
+from app.characters.actions import ActsFault, find_acts_fault, list_tools, offer_tools
 from app.characters.memories import EarlierTalk, choose_told_talks
-from app.characters.scenes import Scene, SceneSet
+from app.characters.scenes import Scene, SceneLine, SceneSet
 from app.characters.schema import LANGUAGES, CharacterSheet, Disclosure, build_judge_view, build_policy_view
 from app.domain.errors import InvalidRequest
 from app.domain.judging import ASKED_SINCERELY, DefectRule, GateFacts, Probes, Rubric, SecretTerms, SourceEvent
 from app.domain.scores import ReferenceKind
-from app.domain.tasks import Message, Passage, ToolSpec, Withheld
-from app.domain.values import Frozen, WholeNumber, require_encodable
+from app.domain.tasks import FunctionCall, Message, Passage, ToolCall, ToolSpec, Withheld
+from app.domain.values import Frozen, WholeNumber, canonical_json, require_encodable
 
 _NAMED: Final = frozenset(["de", "en", "es", "fr", "it", "ja", "ko", "pt", "ru", "zh"])
 """Languages that prompts call by name. Of others they say the code: to name more would change prompts and rewards."""
@@ -101,7 +101,9 @@ class Cast:
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """What the character can do in this scene beyond words; none where it has the old form of actions."""
-        return () if self.scene.acts is None else list_tools(self.sheet.actions, self.scene.acts)
+        if self.scene.acts is not None:
+            return list_tools(self.sheet.actions, self.scene.acts)
+        return () if self.scene.game_tools is None else offer_tools(self.sheet.actions, self.scene.game_tools)
 
     @property
     def acts_fault(self) -> ActsFault | None:
@@ -310,12 +312,28 @@ def build_public_facts(cast: Cast) -> dict[str, JsonValue]:
 
 
 def build_conversation(cast: Cast) -> tuple[Message, ...]:
-    """The conversation, ending with the line to answer."""
-    history = tuple(
-        Message(role="user" if line.speaker == "player" else "assistant", content=line.text)
-        for line in cast.scene.history
+    """The conversation, ending with the line to answer, or with what was already done in answer to it."""
+    scene, messages = cast.scene, list[Message]()
+    for line in scene.history:
+        messages += _write_line(line, len(messages))
+    messages.append(Message(role="user", content=scene.opening))
+    if scene.begun is not None:
+        messages += _write_line(scene.begun, len(messages))
+    return tuple(messages)
+
+
+def _write_line(line: SceneLine, number: int) -> Iterator[Message]:
+    """With the result of each call behind it. Templates of Mistral's models want ids of nine letters and digits."""
+    calls = tuple(
+        ToolCall(
+            id=f"call{number + place:05}",
+            function=FunctionCall(name=call.name, arguments=canonical_json(call.arguments)),
+        )
+        for place, call in enumerate(line.calls)
     )
-    return (*history, Message(role="user", content=cast.scene.opening))
+    yield Message(role="user" if line.speaker == "player" else "assistant", content=line.text or None, tool_calls=calls)
+    for made, call in zip(calls, line.calls, strict=True):
+        yield Message(role="tool", tool_call_id=made.id, content=call.result)
 
 
 def build_case_document(
@@ -354,6 +372,7 @@ def build_case_document(
         "conversation": [
             *(line.model_dump(mode="json") for line in scene.history),
             _describe_opening(scene),
+            *([] if scene.begun is None else [scene.begun.model_dump(mode="json")]),
         ],
         **({"candidates_are": _EPISODES} if scene.max_turns > 1 else {}),
         **({"candidates_are": _LINES_OF_ACTORS} if scene.acts is not None else {}),
@@ -439,7 +458,7 @@ def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequen
     player_lines = [line.text for line in heard if line.speaker == "player"]
     player_lines += [line.text for line in scene.history if line.speaker == "player"]
     # Where actions are tools, brackets are read as calls, and no gate asks about them.
-    written = () if scene.acts is not None else sheet.actions.allowed
+    written = () if cast.tools else sheet.actions.allowed
     bracketed = tuple(action.name for action in written if action.parameters is None)
     return GateFacts(
         speaker=sheet.identity.name,
@@ -461,7 +480,7 @@ def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequen
         forbidden_words=sheet.voice.forbidden_words,
         prompt=prompt,
         player_said="\n".join([*player_lines, scene.opening]),
-        history=tuple(line.text for line in scene.history if line.speaker == "npc"),
+        history=tuple(line.text for line in scene.history if line.speaker == "npc" and line.text),
         examples=tuple(example.reply for example in sheet.voice.examples),
         max_words=cast.compute_word_limit(staging),
         language=sheet.voice.language,

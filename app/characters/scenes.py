@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
-from app.characters.actions import SceneActs
+from app.characters.actions import DoneCalls, GameTool, SceneActs
 from app.characters.lorebooks import split_spoken_words
 from app.characters.memories import MOST_TALKS, EarlierTalk, SceneMemory, find_memory_fault
 from app.characters.schema import SAID, CharacterSheet, Disclosure, Language, Text, Word, Words
@@ -39,8 +39,19 @@ MOST_TURNS = 8
 
 
 class SceneLine(Frozen):
+    """What somebody said. The character may have made calls with its line, or in place of one."""
+
     speaker: Literal["player", "npc"]
-    text: Text
+    text: Annotated[Text, Field(exclude_if=lambda text: not text)] = ""
+    calls: DoneCalls = ()
+
+    @model_validator(mode="after")
+    def _require_something(self) -> Self:
+        if not self.text and not self.calls:
+            raise ValueError("text: a line needs words or calls")
+        if self.calls and self.speaker == "player":
+            raise ValueError("calls: the character alone makes calls")
+        return self
 
 
 class SceneEvent(Frozen):
@@ -141,6 +152,11 @@ class Scene(Frozen):
     """Conversations before this scene, oldest first."""
     memory: Annotated[SceneMemory | None, SAID] = None
     """What a reply should make of `earlier`; in scenes of one reply."""
+    game_tools: Annotated[tuple[GameTool, ...] | None, Field(exclude_if=lambda tools: tools is None)] = None
+    """In place of `acts`, for play and games: tools of the game, offered beside the actions of the sheet. Calls are
+    neither right nor wrong. Null offers none, an empty list the actions of the sheet that are tools."""
+    begun: Annotated[SceneLine | None, SAID] = None
+    """What the character has already done in answer to the opening. The reply goes on behind it."""
 
     @model_validator(mode="after")
     def _require_one_reply_where_code_verifies(self) -> Self:
@@ -150,6 +166,10 @@ class Scene(Frozen):
             raise ValueError("acts: a scene with actions has one reply, so no turns")
         if self.memory is not None and self.turns:
             raise ValueError("memory: a scene whose memory is verified has one reply, so no turns")
+        if self.game_tools is not None and (self.turns or self.acts is not None):
+            raise ValueError("game_tools: not with turns or acts")
+        if self.begun is not None and (self.begun.speaker == "player" or not self.begun.calls):
+            raise ValueError("begun: wanted is a line of the character with calls")
         return self
 
     @model_validator(mode="after")

@@ -318,11 +318,31 @@ def _require_plain_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
         raise ValueError("wanted is a JSON schema of an object: `type: object` with `properties`")
     if unsafe := _UNSAFE_KEYWORDS.intersection(_iterate_keywords(schema)):
         raise ValueError(f"`{min(unsafe)}` is not read here; list the values with `enum`")
+    return require_valid_schema(schema)
+
+
+def require_valid_schema(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """ValueError for what is no JSON schema."""
     try:
         jsonschema_rs.meta.validate(schema)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"no valid JSON schema: {str(error).splitlines()[0][:200]}") from None
     return schema
+
+
+def drop_unsafe_keywords(schema: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """The schema of a stranger in the form that calls are checked against: what the keywords asked for is allowed."""
+    return {key: _drop_within(key, value) for key, value in schema.items() if key not in _UNSAFE_KEYWORDS}
+
+
+def _drop_within(key: str, value: JsonValue) -> JsonValue:
+    if isinstance(value, list):
+        return [_drop_within("", one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if key == "properties":
+        return {name: _drop_within("", one) for name, one in value.items()}
+    return drop_unsafe_keywords(value)
 
 
 def _iterate_keywords(schema: JsonValue) -> Iterator[str]:

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field, model_validator
 from app.domain.access import Caller
 from app.domain.errors import InvalidRequest
 from app.domain.judging import RubricLabel
-from app.domain.tasks import Message
-from app.domain.values import FiniteNumber, Frozen, WholeNumber, require_encodable
+from app.domain.tasks import Message, ToolCall, ToolSpec
+from app.domain.values import FiniteNumber, Frozen, WholeNumber, is_absent, require_encodable
 
 LabellerName = Annotated[
     str,
@@ -159,6 +159,15 @@ class ImportedChoice(Frozen):
     """File and line."""
     place: int | None = None
     """Which of the offered replies was chosen, from 0. People stop at the first good one."""
+    tools: Annotated[tuple[ToolSpec, ...], Field(max_length=100, exclude_if=is_absent)] = ()
+    """What could be called beside the words."""
+    chosen_calls: Annotated[tuple[ToolCall, ...], Field(max_length=100, exclude_if=is_absent)] = ()
+    """What was called beside the chosen words."""
+    rejected_calls: Annotated[
+        tuple[Annotated[tuple[ToolCall, ...], Field(max_length=100)], ...],
+        Field(max_length=200, exclude_if=is_absent),
+    ] = ()
+    """In the order of `rejected`; empty where nothing was called."""
     chosen_model: Text = ""
     rejected_models: Annotated[tuple[Text, ...], Field(max_length=200)] = ()
     """In the order of `rejected`; empty where the file does not say."""

@@ -444,6 +444,24 @@ class Proportion:
         return max(0.0, (middle - spread) / (1 + weight)), min(1.0, (middle + spread) / (1 + weight))
 
 
+def compute_quantile(ordered: Sequence[float], share: float) -> float:
+    """A quantile by linear interpolation (Hyndman and Fan's type 7)."""
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+Typical = tuple[FiniteNumber, FiniteNumber]
+"""Median and 95th percentile."""
+
+
+def find_typical(values: Iterable[float]) -> Typical | None:
+    """None of no values."""
+    ordered = sorted(values)
+    return (compute_quantile(ordered, 0.5), compute_quantile(ordered, 0.95)) if ordered else None
+
+
 def compute_mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """The 95 % interval of a mean by the normal distribution, for some dozens of values. None below two."""
     if len(values) < 2:

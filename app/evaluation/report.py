@@ -26,9 +26,12 @@ from app.domain.values import (
     Name,
     Proportion,
     Split,
+    Typical,
     Unit,
     WholeNumber,
+    compute_quantile,
     compute_t_95,
+    find_typical,
 )
 from app.toolkit.charts import ChartForm, Curve, CurveChart, CurvePoint, draw_curves
 from app.toolkit.texts import format_number
@@ -253,14 +256,6 @@ def bound_unseen(value: float, count: int, least: float = 0.0, most: float = 1.0
     return value - unseen * (value - least), value + unseen * (most - value)
 
 
-def compute_quantile(ordered: Sequence[float], share: float) -> float:
-    """A quantile by linear interpolation (Hyndman and Fan's type 7)."""
-    position = share * (len(ordered) - 1)
-    below = math.floor(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
-
-
 def adjust_p_values(ps: Sequence[float]) -> tuple[float, ...]:
     """Holm's step-down adjustment (Scand. J. Stat. 6, 1979): the probability that any entry of a table is below 0.05 by
     chance is at most 5 %."""
@@ -470,6 +465,10 @@ class Cost(Frozen):
     judging_usd: FiniteNumber | None
     seconds: FiniteNumber | None
     """Total time of the model over all attempts."""
+    line_seconds: Typical | None = None
+    """Of one answer, which has the mean of its attempt, as (median, 95th percentile). So are the next two."""
+    line_tokens: Typical | None = None
+    prompt_tokens: Typical | None = None
 
 
 class EvaluationReport(Frozen):
@@ -730,7 +729,15 @@ def _compute_cost(evaluation: Evaluation) -> Cost:
         model_usd=paid / 1e6 if prices and (put_in or came_out) else None,
         judging_usd=evaluation.judging_usd,
         seconds=math.fsum(seconds) if seconds else None,
+        line_seconds=find_typical(_list_by_line(attempts, "seconds")),
+        line_tokens=find_typical(_list_by_line(attempts, "output_tokens")),
+        prompt_tokens=find_typical(_list_by_line(attempts, "input_tokens")),
     )
+
+
+def _list_by_line(attempts: Sequence[Attempt], name: str) -> list[float]:
+    values = ((getattr(attempt, name), attempt.turns) for attempt in attempts)
+    return [value / max(turns, 1) for value, turns in values if value is not None]
 
 
 def _build_task_row(task: TaskAttempts, threshold: float) -> TaskRow:

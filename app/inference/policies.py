@@ -13,6 +13,7 @@ import math
 import re
 import sys
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from pydantic import JsonValue, SecretStr, ValidationError
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused, Unauthorized, Unavailable
 from app.domain.tasks import LARGE_TEXT, Completion, Message, Task, ToolSpec, Turn, is_due_to_prompt, is_truncated
+from app.domain.values import find_typical
 from app.inference.connection import (
     Connection,
     Credentials,
@@ -134,7 +136,9 @@ class ChatPolicyServer(PolicyServer):
         return self._clean(answer)
 
     async def stream(self, body: ChatBody, *, continues: bool = False) -> ReplyStream:
-        asked = self._complete({**body, "stream": True}, continues)
+        told = body.get("stream_options")
+        options = {**(told if isinstance(told, dict) else {}), "include_usage": True}
+        asked = self._complete({**body, "stream": True, "stream_options": options}, continues)
         try:
             async with AsyncExitStack() as held:
                 async with asyncio.timeout(self._seconds):
@@ -160,7 +164,8 @@ class ChatPolicyServer(PolicyServer):
         limit = next((name for name in _TOKEN_LIMITS if name in body), _TOKEN_LIMITS[0])
         own = {name: value for name, value in body.items() if name not in _TOKEN_LIMITS and value is not None}
         more = self._continue if continues else {}
-        return {"temperature": self._temperature, **own, limit: most, **self._extra, **more, "model": self._model}
+        sent = {"temperature": self._temperature, **own, limit: most, **self._extra, **more, "model": self._model}
+        return {name: value for name, value in sent.items() if value is not None}
 
     def _refuse(self, status: int, body: bytes) -> GatewayError:
         told = read_json(body)
@@ -318,6 +323,39 @@ class ReplyTally:
         return f"{again:,} of {asked:,} replies broke off and were asked for again ({', '.join(shares)})"
 
 
+_MOST_MEASURED: Final = 10_000
+"""Newest answers that are measured."""
+
+
+def _remember_newest() -> deque[float]:
+    return deque(maxlen=_MOST_MEASURED)
+
+
+@dataclass
+class LineMeter:
+    """How long the server takes for a line, and how many tokens. A request for several lines takes as long as its
+    longest."""
+
+    seconds: deque[float] = field(default_factory=_remember_newest)
+    completion_tokens: deque[float] = field(default_factory=_remember_newest)
+    prompt_tokens: deque[float] = field(default_factory=_remember_newest)
+
+    def add(self, answer: ChatCompletion, seconds: float) -> None:
+        lines = len(answer.said)
+        self.seconds.extend([seconds] * lines)
+        if answer.usage.completion_tokens:
+            self.completion_tokens.extend([answer.usage.completion_tokens / lines] * lines)
+        if answer.usage.prompt_tokens:
+            self.prompt_tokens.append(answer.usage.prompt_tokens)
+
+    def describe(self) -> str:
+        """Empty where nothing came."""
+        told = (("s", self.seconds, 2), ("tokens", self.completion_tokens, 0), ("prompt tokens", self.prompt_tokens, 0))
+        measured = [(unit, typical, digits) for unit, values, digits in told if (typical := find_typical(values))]
+        parts = [f"{half:,.{digits}f} {unit} ({most:,.{digits}f})" for unit, (half, most), digits in measured]
+        return f"one line, median (95th percentile): {', '.join(parts)}" if parts else ""
+
+
 QUIET_SECONDS: Final = 30.0
 """After so long without a reply a command says that it waits. Servers queue requests, and tell nobody."""
 _CALL_TRIES: Final = 5
@@ -387,6 +425,7 @@ class InferenceServer:
     line: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
     timeout_seconds: float = 600.0
     tally: ReplyTally = field(default_factory=ReplyTally)
+    meter: LineMeter = field(default_factory=LineMeter)
     standing: ServerStanding = field(default_factory=ServerStanding)
 
     @property
@@ -428,13 +467,17 @@ class InferenceServer:
     async def _ask_once(self, body: Mapping[str, JsonValue]) -> ChatCompletion:
         async with self.line:
             with self.standing.note_request():
+                began = time.monotonic()
                 reply = await self._await_reply(self.connection.post(body))
+                seconds = time.monotonic() - began
         if reply.status >= 300:
             refusal = self._refuse(reply.status, f"answers {reply.status}: {reply.body.decode('utf-8', 'replace')}")
             if "n" in body and isinstance(refusal, InvalidRequest) and _refuses_choices(reply.body):
                 raise _TooManyChoices(refusal.detail)
             raise refusal
-        return await self._read_whole(reply.body)
+        answer = await self._read_whole(reply.body)
+        self.meter.add(answer, seconds)
+        return answer
 
     async def _read_whole(self, body: bytes) -> ChatCompletion:
         """The replies that did not break off."""

@@ -316,7 +316,93 @@ def _normalize_choice(choice: Mapping[str, object], slot: str) -> dict[str, obje
         thought, spoken = split_parts(content)
         is_new = thought and not (said.get("reasoning_content") or said.get("reasoning"))
         said = {**said, "content": spoken, **({"reasoning_content": thought} if is_new else {})}
+    if slot == "message" and (said.get("tool_calls") or said.get("function_call")):
+        calls = CallJoiner()
+        calls.add(said)
+        said = {**{name: said[name] for name in said if name != "function_call"}, "tool_calls": calls.build()}
     return {**rest, slot: said}
+
+
+_MOST_CALLS: Final = 64
+_MOST_CALL_CHARACTERS: Final = 1_000_000
+"""Of all calls of a reply together. What comes behind is not read, so that the last call cannot be read either."""
+
+
+@dataclass
+class _JoinedCall:
+    id: str
+    name: str
+    texts: list[str] = field(default_factory=list)
+    value: dict[str, object] | None = None
+    """Arguments that came as an object."""
+
+    def is_followed_by(self, call_id: str, name: str) -> bool:
+        """Whether these begin another call. Some servers repeat them with every fragment."""
+        if call_id:
+            return call_id != self.id and (self.id != "" or name != "")
+        text = "".join(self.texts).strip()
+        whole = self.value is not None or (text.endswith("}") and isinstance(read_json(text.encode()), dict))
+        return name not in ("", self.name) or (name != "" and whole)
+
+    def build(self) -> dict[str, object]:
+        arguments = self.value if self.value is not None else "".join(self.texts) or "{}"
+        return {
+            **({"id": self.id} if self.id else {}),
+            "type": "function",
+            "function": {"name": self.name, "arguments": arguments},
+        }
+
+
+class CallJoiner:
+    """Puts the calls of one choice together, out of deltas or of a whole message. Servers send them in many ways:
+    without `index`, with index 0 for each, arguments as an object or none at all, fragments of an earlier call behind
+    a later one. A call is found by its index, else by its id, else by its place in the list; another id, or a name
+    behind whole arguments, begins another call."""
+
+    def __init__(self) -> None:
+        self._calls: list[_JoinedCall] = []
+        self._open: dict[int | str, _JoinedCall] = {}
+        """By index or place, and by id."""
+        self._characters = 0
+
+    def add(self, said: Mapping[str, object]) -> None:
+        listed = said.get("tool_calls") or said.get("function_call")
+        for place, entry in enumerate(listed if isinstance(listed, list) else [listed]):
+            if isinstance(entry, dict):
+                self._add_entry(place, entry)
+
+    def build(self) -> list[dict[str, object]]:
+        """In the form of the API. Names and arguments are as the model wrote them, or the server left them."""
+        return [call.build() for call in self._calls]
+
+    def _add_entry(self, place: int, entry: Mapping[str, object]) -> None:
+        function = entry.get("function")
+        told: Mapping[str, object] = function if isinstance(function, dict) else entry
+        name, call_id = _read_text(told.get("name")), _read_text(entry.get("id"))
+        index = entry.get("index")
+        number = index if type(index) is int else place
+        call = self._open.get(number) if type(index) is int else self._open.get(call_id) or self._open.get(number)
+        if call is None or call.is_followed_by(call_id, name):
+            if len(self._calls) == _MOST_CALLS:
+                return
+            call = _JoinedCall(call_id, name)
+            self._calls.append(call)
+            self._open[number] = call
+            if call_id:
+                self._open[call_id] = call
+        call.id, call.name = call.id or call_id, call.name or name
+        self._add_arguments(call, told.get("arguments"))
+
+    def _add_arguments(self, call: _JoinedCall, arguments: object) -> None:
+        if isinstance(arguments, dict):
+            call.value = arguments
+        elif isinstance(arguments, str) and self._characters < _MOST_CALL_CHARACTERS:
+            self._characters += len(arguments)
+            call.texts.append(arguments)
+
+
+def _read_text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def find_error(answer: object) -> ServerError | None:
@@ -428,6 +514,7 @@ class _JoinedStream:
     error: object = None
     texts: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in _TEXT_FIELDS})
     tokens: list[object] = field(default_factory=list)
+    calls: CallJoiner = field(default_factory=CallJoiner)
 
     def add_event(self, event: Mapping[str, object]) -> None:
         self.usage = event.get("usage") or self.usage
@@ -444,12 +531,15 @@ class _JoinedStream:
         if isinstance(delta, dict):
             for name, parts in self.texts.items():
                 parts.append(extract_text(delta.get(name)))
+            self.calls.add(delta)
         logprobs = choice.get("logprobs")
         listed = logprobs.get("content") if isinstance(logprobs, dict) else None
         self.tokens += listed if isinstance(listed, list) else []
 
     def build_completion(self) -> dict[str, object]:
-        message = {name: text for name, parts in self.texts.items() if (text := "".join(parts))}
+        message: dict[str, object] = {name: text for name, parts in self.texts.items() if (text := "".join(parts))}
+        if calls := self.calls.build():
+            message["tool_calls"] = calls
         choice: dict[str, object] = {"message": message, "finish_reason": self.finish_reason, "error": self.error}
         if self.tokens:
             choice["logprobs"] = {"content": self.tokens}

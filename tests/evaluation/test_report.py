@@ -102,7 +102,17 @@ def test_lengths_and_cost_are_of_what_was_counted() -> None:
             LengthRow(name="passed", attempts=2, lower=15, median=20, upper=25, longest=30, output_tokens=25.0),
             LengthRow(name="not passed", attempts=1, lower=20, median=20, upper=20, longest=20, output_tokens=None),
         ),
-        Cost(input_tokens=200, output_tokens=50, uncounted=4, model_usd=0.0009, judging_usd=None, seconds=1.5),
+        Cost(
+            input_tokens=200,
+            output_tokens=50,
+            uncounted=4,
+            model_usd=0.0009,
+            judging_usd=None,
+            seconds=1.5,
+            line_seconds=(0.75, 0.975),
+            line_tokens=(25.0, 38.5),
+            prompt_tokens=(100.0, 100.0),
+        ),
     )
 
 

@@ -10,14 +10,13 @@ from statistics import NormalDist, fmean
 
 import pytest
 
-from app.domain.values import Proportion
+from app.domain.values import Proportion, compute_quantile
 from app.evaluation.report import (
     EXACT_UP_TO,
     MeanEstimate,
     Resampler,
     adjust_p_values,
     compute_noticeable,
-    compute_quantile,
     estimate_pass_at,
     list_reported_k,
 )

@@ -14,7 +14,7 @@ from app.domain.errors import GatewayError, InvalidRequest, NotFound, Unauthoriz
 from app.domain.tasks import FunctionSpec, Message, ToolSpec
 from app.inference import policies
 from app.inference.connection import CHAT_PATH, Connection, Credentials, Endpoint, OpenReply, ServerReply
-from app.inference.policies import ChatPolicyServer, InferenceServer, ReplyTally
+from app.inference.policies import ChatPolicyServer, InferenceServer, LineMeter, ReplyTally
 from app.inference.wire import read_answer
 from app.ports.play import Chunk
 from tests.support.event_loop import finish
@@ -90,6 +90,17 @@ def test_replies_that_broke_off_are_counted_by_their_length() -> None:
         assert len(finish(answer.ask([Message(role="user", content="Hello?")])).said) == 1
     told = "2 of 5 replies broke off and were asked for again (25.0% up to 500 characters, 100.0% of longer ones)"
     assert (server.tally.describe(), ReplyTally().describe()) == (told, "")
+
+
+def test_lines_are_measured() -> None:
+    choice = b'{"finish_reason": "stop", "message": {"content": "Aye."}}'
+    said = b'{"choices": [%s, %s], "usage": {"prompt_tokens": 1200, "completion_tokens": 40}}' % (choice, choice)
+    server = InferenceServer(ScriptedConnection(said), "m")
+    meter = LineMeter()
+    meter.add(finish(server.ask([Message(role="user", content="Hello?")])), 1.5)
+    tokens = "20 tokens (20), 1,200 prompt tokens (1,200)"
+    assert meter.describe() == f"one line, median (95th percentile): 1.50 s (1.50), {tokens}"
+    assert (server.meter.describe().endswith(tokens), LineMeter().describe()) == (True, "")
 
 
 def test_requests_without_a_reply_are_told_once_they_wait_for_long() -> None:

@@ -45,10 +45,16 @@ class Told(Frozen):
     written: int = 2
 
 
+class Called(Frozen):
+    events: tuple[JsonValue, ...]
+    read: tuple[tuple[str, str, JsonValue], ...]
+
+
 class Tables(Frozen):
     """The tables of wire.yaml, which says what each holds."""
 
     told: dict[str, Told]
+    calls: dict[str, Called]
     usage: tuple[tuple[tuple[tuple[str, ...], ...], int, int], ...]
     errors: tuple[tuple[bytes, tuple[int | None, str] | None], ...]
     unreadable: tuple[JsonValue, ...]
@@ -82,6 +88,28 @@ def test_infinite_log_probabilities_are_not_known() -> None:
     assert math.isinf(json.loads("-Infinity"))
     sent = body({"token_ids": [7, 8], "logprobs": LOGPROBS}, prompt_token_ids=[1]).replace(b"-0.25", b"-Infinity")
     assert parse_completion(read_answer(sent)).said == (SampledMessage(HI, "stop", (1,), (7, 8)),)
+
+
+@pytest.mark.parametrize("called", TABLES.calls.values(), ids=TABLES.calls)
+def test_calls_are_put_together_out_of_a_stream(called: Called) -> None:
+    deltas: list[JsonValue] = [{"delta": {"tool_calls": event}} for event in called.events]
+    end: JsonValue = {"delta": {}, "finish_reason": "stop"}
+    events = [{"choices": [choice]} for choice in (*deltas, end)]
+    read = parse_completion(join_event_stream(b"".join(b"data: %b\n\n" % json.dumps(one).encode() for one in events)))
+    calls = read.said[0].message.tool_calls
+    assert [(call.id or "", call.function.name, call.function.arguments) for call in calls] == [*called.read]
+
+
+def test_a_call_of_the_old_form_is_read_and_one_without_a_name_is_left_to_the_verifier() -> None:
+    said: list[JsonValue] = [
+        {"content": None, "function_call": {"name": "ring", "arguments": "{}"}},
+        {"content": None, "tool_calls": [{"function": {"arguments": "{"}}]},
+    ]
+    read = [parse_completion(read_answer(body({"message": message}))).said[0].message.tool_calls[0] for message in said]
+    assert [call.function for call in read] == [
+        FunctionCall(name="ring", arguments="{}"),
+        FunctionCall(name="", arguments="{"),
+    ]
 
 
 def test_tool_calls_are_kept_as_they_came() -> None:

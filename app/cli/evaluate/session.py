@@ -443,7 +443,7 @@ class EvaluationSession:
         finally:
             rewards.conclude()
         checked = [] if work.tokens.check is None else work.tokens.check.tally.lines
-        for words in filter(None, [*checked, server.tally.describe()]):
+        for words in filter(None, [*checked, server.tally.describe(), server.meter.describe()]):
             self._print_line(words)
         return completed
 

@@ -414,7 +414,7 @@ class ProcessSession:
                     self.console.print(", ".join(meter.list_words()), highlight=False)
                     self.console.print(_build_summary(journal.ledger))
                     checked = [] if sampler.check is None else sampler.check.tally.lines
-                    notices = [*checked, sampler.joins.words, server.tally.describe()]
+                    notices = [*checked, sampler.joins.words, server.tally.describe(), server.meter.describe()]
                     for line in filter(None, notices):
                         self._print_line(line)
                     rewards.conclude()

@@ -88,7 +88,7 @@ def _is_chosen(cast: Cast, turns: Turns) -> bool:
 
 
 def list_utterances(cast: Cast) -> tuple[str, ...]:
-    return tuple(message.content or "" for message in build_conversation(cast))
+    return (*(line.text for line in cast.scene.history if line.text), cast.scene.opening)
 
 
 def derive_seed(character: str, scene: str, params: BaseModel, utterances: Sequence[str]) -> str:
@@ -107,7 +107,8 @@ def recall_passages(book: PreparedBooks, cast: Cast, seed: str, budget_tokens: i
 
 def compose_brief(prompt: str, cast: Cast) -> str:
     """What the character is told of the scene, the conversation, and what its last line is meant to test."""
-    lines = [f"{'player' if one.role == 'user' else 'character'}: {one.content}" for one in build_conversation(cast)]
+    said = [one for one in build_conversation(cast) if one.role != "tool" and one.content]
+    lines = [f"{'player' if one.role == 'user' else 'character'}: {one.content}" for one in said]
     return "\n".join((prompt, "", "The conversation:", *lines, *filter(None, (cast.scene.probes.notes,))))
 
 
@@ -136,7 +137,8 @@ class SheetDraft(Frozen):
     line: Text | None = None
     """What the player says, in a scene of one reply."""
     scene: Name | dict[str, FiniteJson] | None = None
-    """Id of a served scene, or a scene in the format of the scene files, episodes included."""
+    """Id of a served scene, or a scene in the format of the scene files, episodes included. In one with `game_tools`
+    the actions of the sheet are offered as tools."""
     events: Annotated[tuple[DraftEvent, ...], Field(max_length=50)] = ()
 
 
@@ -340,12 +342,14 @@ def build_entry(cast: Cast, completion: Completion, facts: GateFacts, hear: _Rep
 def _build_single_entry(cast: Cast, completion: Completion, hear: _ReplyFilter) -> CandidateEntry | Score:
     scene, line = cast.scene, completion.answer
     verified: list[VerifiedPart] = []
-    if scene.acts is not None:
-        reply = read_reply(completion, cast.tools)
+    if tools := cast.tools:
+        reply = read_reply(completion, tools)
         line = reply.line
-        verified.append(verify_calls(reply, scene.acts, cast.tools, cast.sheet.actions.at_most))
-        if reply.is_silent:
-            return score_silence(verified[0])
+        if scene.acts is not None:
+            action = verify_calls(reply, scene.acts, tools, cast.sheet.actions.at_most)
+            if reply.is_silent:
+                return score_silence(action)
+            verified.append(action)
     if scene.memory is not None:
         verified.append(verify_memory(hear(line), scene.memory, scene.earlier, cast.sheet.voice.language))
     return CandidateEntry(line, verified=tuple(verified))

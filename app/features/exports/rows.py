@@ -41,7 +41,7 @@ class ExportedMessage(Frozen):
     reasoning_content: Annotated[str | None, Field(exclude_if=is_absent)] = None
 
 
-def _encode_tools(tools: Iterable[ToolSpec]) -> str:
+def encode_tools(tools: Iterable[ToolSpec]) -> str:
     return canonical_json([tool.model_dump(mode="json") for tool in tools])
 
 
@@ -269,7 +269,7 @@ def export_prompt(stored: StoredGroup) -> tuple[ExportedMessage, ...]:
 
 
 def export_tools(stored: StoredGroup) -> str:
-    return _encode_tools(stored.task.prompt.tools)
+    return encode_tools(stored.task.prompt.tools)
 
 
 def export_completion(rollout: Rollout) -> tuple[ExportedMessage, ...]:
@@ -437,7 +437,7 @@ def build_prompt_row(trainer: Trainer, task: HandedOutTask, split: Split, index:
     """The row of a task. InvalidRequest when the trainer cannot use the task."""
     _check_task_fits(trainer, task)
     prompt = export_messages(task.messages)
-    tools = _encode_tools(task.tools)
+    tools = encode_tools(task.tools)
     label = TaskLabel(task_id=task.task_id, purpose="eval" if split == "test" else "train")
     match trainer:
         case "trl":

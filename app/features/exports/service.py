@@ -18,6 +18,7 @@ from pydantic import BaseModel, JsonValue
 from app.domain.groups import Rollout, StoredReading
 from app.domain.judging import Judgement
 from app.domain.labels import Label, ReplyLabel
+from app.domain.tasks import Message, ToolCall
 from app.domain.values import FiniteNumber, canonical_json, digest, digest_of_text, replace_lone_surrogates
 from app.features.exports.model import (
     ExportFormat,
@@ -40,6 +41,7 @@ from app.features.exports.rows import (
     build_origin,
     build_rollout_row,
     compute_value,
+    encode_tools,
     export_completion,
     export_messages,
     export_prompt,
@@ -577,20 +579,22 @@ def _describe_reply(side: str, label: ReplyLabel) -> dict[str, object]:
 def _build_imported_rows(label: Label) -> Iterator[LabelRow]:
     choice = label.choice
     assert choice is not None  # noqa: S101
-    origin = _NOWHERE | {"tools": "[]", "chosen_id": "", "rejected_id": ""} | _describe_label(label)
+    origin = _NOWHERE | {"chosen_id": "", "rejected_id": ""} | _describe_label(label)
+    origin |= {"tools": encode_tools(choice.tools)}
     origin |= {"source": choice.source, "chosen_model": choice.chosen_model, "may_be_edited": choice.may_be_edited}
     origin |= _describe_reply("chosen", ReplyLabel()) | _describe_reply("rejected", ReplyLabel())
     models = choice.rejected_models or ("",) * len(choice.rejected)
-    for text, model in zip(choice.rejected, models, strict=False):
+    calls = choice.rejected_calls or ((),) * len(choice.rejected)
+    for text, made, model in zip(choice.rejected, calls, models, strict=False):
         yield LabelRow.model_validate(
             origin
             | {"prompt": export_messages(choice.prompt), "rejected_model": model}
-            | {"chosen": _export_text(choice.chosen), "rejected": _export_text(text)}
+            | {"chosen": _export_reply(choice.chosen, choice.chosen_calls), "rejected": _export_reply(text, made)}
         )
 
 
-def _export_text(text: str) -> tuple[ExportedMessage, ...]:
-    return (ExportedMessage(role="assistant", content=replace_lone_surrogates(text)),)
+def _export_reply(text: str, calls: Sequence[ToolCall]) -> tuple[ExportedMessage, ...]:
+    return export_messages([Message(role="assistant", content=text, tool_calls=tuple(calls))])
 
 
 _ROW_TYPES: Final[Mapping[ExportShape, type[BaseModel]]] = {

@@ -789,7 +789,9 @@ def _compute_source_digest(label: Label) -> str:
     choice = label.choice
     assert choice is not None  # noqa: S101
     prompt = [[one.role, one.content] for one in choice.prompt]
-    return digest([label.kind, prompt, choice.chosen, sorted(choice.rejected) if label.kind == "pair" else []])
+    calls = [[call.function.name, call.function.arguments] for call in choice.chosen_calls]
+    rejected = sorted(choice.rejected) if label.kind == "pair" else []
+    return digest([label.kind, prompt, choice.chosen, rejected, *([calls] if calls else [])])
 
 
 # Labels beside the scores of a judge.

@@ -1,11 +1,14 @@
 """Turns of people with characters, and their storage."""
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, JsonValue
 
-from app.domain.values import FiniteNumber, Frozen, is_absent
+from app.characters.actions import DoneCalls
+from app.domain.values import FiniteNumber, Frozen, Typical, find_typical, is_absent
 
 
 class PlayReply(Frozen):
@@ -22,12 +25,52 @@ class PlayReply(Frozen):
     """Why the gates could not read it, so that `flags` says nothing."""
     retrieval_failure: Annotated[str | None, Field(exclude_if=is_absent)] = None
     """Why its prompt holds nothing that was retrieved. Such a turn is neither kept nor a label."""
+    calls: DoneCalls = ()
+    """What the character does beside its words."""
+    left_out: Annotated[tuple[str, ...], Field(exclude_if=is_absent)] = ()
+    """Why calls of the policy were left out: nobody could read them, or they do not fit the tools that were offered."""
     seconds: FiniteNumber | None = None
+    """Of the whole reply."""
+    first_token_seconds: Annotated[FiniteNumber | None, Field(exclude_if=is_absent)] = None
+    """Until its first word or call came; null where it was not streamed. Thoughts do not count."""
+    prompt_tokens: Annotated[int | None, Field(exclude_if=is_absent)] = None
+    """As the policy's server counted, like `completion_tokens`. Null where it told none."""
+    completion_tokens: Annotated[int | None, Field(exclude_if=is_absent)] = None
     as_of: datetime | None = None
     """Game time of what was retrieved into its prompt."""
     better: bool = False
     """Its player called it the best of this turn."""
     created_at: datetime
+
+
+MEASURES: Final = ("seconds", "first_token_seconds", "prompt_tokens", "completion_tokens")
+
+
+@dataclass(frozen=True)
+class LineMeasures:
+    """How long a policy took for lines, and how many tokens. None where no server told it."""
+
+    policy: str
+    lines: int
+    first_token_seconds: Typical | None
+    seconds: Typical | None
+    completion_tokens: Typical | None
+    prompt_tokens: Typical | None
+
+
+def measure_lines(replies: Iterable[PlayReply]) -> tuple[LineMeasures, ...]:
+    """By policy."""
+    by_policy: dict[str, list[PlayReply]] = {}
+    for reply in replies:
+        by_policy.setdefault(reply.policy, []).append(reply)
+    return tuple(
+        LineMeasures(policy, len(said), **{name: find_typical(_find_values(said, name)) for name in MEASURES})
+        for policy, said in sorted(by_policy.items())
+    )
+
+
+def _find_values(replies: Iterable[PlayReply], name: str) -> Iterator[float]:
+    return (value for one in replies if (value := getattr(one, name)) is not None)
 
 
 class PlayTurn(Frozen):

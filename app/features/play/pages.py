@@ -12,11 +12,13 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import Field, TypeAdapter, ValidationError
 
+from app.characters.actions import DoneCall
 from app.domain.access import Caller, KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
 from app.domain.faults import build_refusal
 from app.domain.scores import Score
-from app.domain.tasks import Message
+from app.domain.tasks import FunctionCall, Message, ToolCall
+from app.domain.values import canonical_json
 from app.features.play.model import PlayReply, PlayTurn
 from app.features.play.service import PlayCaller, PlayedModel, PlayFields, PlayService, PlayTurns, PreparedTurn
 from app.features.play.stand_in import FoundServer, write_example_block
@@ -32,6 +34,8 @@ from app.toolkit.texts import SHOWN_AT_ALL, Excerpt, cut_excerpt, escape_invisib
 
 _MOST_POLICIES: Final = 4
 """Side by side."""
+_MOST_SHOWN: Final = 300
+"""Characters of a call."""
 _DRAFT: Final = "draft:"
 """Before the character's id where its author's draft is to speak. No id has a colon."""
 _CONVERSATION: Final = TypeAdapter(tuple[ConversationTurn, ...])
@@ -118,7 +122,7 @@ def _read_form(sent: FormFields) -> _TalkForm:
         said = _CONVERSATION.validate_json(pick_field(sent, "conversation").strip() or "[]")
         going_on = pick_field(sent, "go_on").strip()
         if said and said[-1].role == "user" and going_on:
-            said = (*said, ConversationTurn(role="assistant", content=going_on))
+            said = (*said, ConversationTurn.model_validate_json(going_on))
     except ValidationError as error:
         raise build_refusal(error, None, "conversation") from None
     try:
@@ -138,11 +142,12 @@ def _add_zone(text: str) -> str:
 
 @dataclass(frozen=True)
 class _ReplyView:
-    """One reply. `said` is its text as the form sends it back."""
+    """One reply. `said` is the line as the form sends it back, `does` its calls."""
 
     reply: PlayReply
     said: str
     text: Excerpt
+    does: tuple[str, ...] = ()
     score: Score | None = None
     judges: tuple[str, ...] = ()
     """Those with a model that gave the score."""
@@ -193,8 +198,9 @@ def _build_unkept(form: _TalkForm, scores: Sequence[Score] = ()) -> _TalkState:
         replies=tuple(
             _ReplyView(
                 one,
-                one.text,
+                _write_line(one),
                 cut_excerpt(one.text, SHOWN_AT_ALL),
+                tuple(map(_describe_call, one.calls)),
                 score,
                 judges=() if score is None else tuple(name for name in score.judges if name != OFFLINE_JUDGE),
                 is_offline=score is not None and OFFLINE_JUDGE in score.judges,
@@ -214,7 +220,35 @@ def _add_prompt(state: _TalkState, turn: PreparedTurn) -> _TalkState:
 
 
 def _write_messages(said: Sequence[ConversationTurn]) -> tuple[Message, ...]:
-    return tuple(Message(role=one.role, content=one.content) for one in said)
+    return tuple(
+        Message(
+            role=one.role,
+            content=one.content or None,
+            tool_calls=tuple(
+                ToolCall(function=FunctionCall(name=call.name, arguments=call.arguments)) for call in one.calls
+            ),
+        )
+        for one in said
+    )
+
+
+def _write_line(reply: PlayReply) -> str:
+    """For the form; empty where nothing can follow on the reply."""
+    if not reply.text.strip() and not reply.calls:
+        return ""
+    # A line that is too long to follow on is refused when it is sent.
+    line = ConversationTurn.model_construct(role="assistant", content=reply.text.strip(), calls=reply.calls)
+    return line.model_dump_json()
+
+
+def _describe_call(call: DoneCall) -> str:
+    """Such as `give_item(item: rope)`. `talk.js` writes it in the same way."""
+    given = (
+        f"{name}: {value if isinstance(value, str) else canonical_json(value)}"
+        for name, value in call.arguments.items()
+    )
+    words = escape_invisible(f"{call.name}({', '.join(given)})")
+    return words if len(words) <= _MOST_SHOWN else f"{words[:_MOST_SHOWN]}…"
 
 
 def _show_opening(turn: PlayTurn) -> str:
@@ -232,6 +266,8 @@ _MOST_WORLDS: Final = 500
 """Offered in the form."""
 _MOST_TURNS: Final = 20
 """Of the player's newest."""
+_MOST_MEASURED: Final = 200
+"""Of the player's newest turns, for the measures of a character."""
 _NOTICES: Final[Mapping[str, str]] = {
     "better": "This reply is marked as the better one.",
     "keep": "The scene is kept, and served from now on.",
@@ -347,7 +383,7 @@ class _TalkActions:
         fields = self._read_place(bounds, form)
         played = await self._read_model(form, form.replies[0].policy, fields)
         prepared = await self.pages.playing.prepare(played, form.build_said_moment(fields, form.conversation))
-        scores = await self.pages.turns.judge_replies(prepared, [one.text for one in form.replies])
+        scores = await self.pages.turns.judge_replies(prepared, form.replies)
         return await self._render(request, bounds, _add_prompt(_build_unkept(form, scores), prepared))
 
     async def _read(self, request: Request) -> tuple[PlayCaller, FormFields]:
@@ -408,7 +444,8 @@ class _TalkActions:
     ) -> Response:
         worlds = await list_worlds_within(self.pages.worlds, bounds, _MOST_WORLDS)
         speakers = self._list_speakers(await self.pages.playing.list_drafted(), {world.name for world in worlds})
-        newest = await self.pages.turns.list_newest(await self._identify(request), _MOST_TURNS)
+        turns = self.pages.turns
+        newest = await turns.list_newest(await self._identify(request), _MOST_MEASURED)
         if state.chooses_world or not state.form.speaker:
             parents = {world.name: world.parent for world in worlds}
             state = replace(state, form=_choose_place(state.form, speakers, parents, chooses_world=state.chooses_world))
@@ -418,7 +455,8 @@ class _TalkActions:
             "worlds": [world.name for world in worlds],
             "policies": self.pages.playing.policy_names,
             "disclosure": self.pages.playing.disclosure.get("notice"),
-            "newest": [(one, _show_opening(one)) for one in newest],
+            "newest": [(one, _show_opening(one)) for one in newest[:_MOST_TURNS]],
+            "measures": await turns.measure_lines(newest, state.form.character),
             "has_stand_in": not self.pages.playing.policies,
             "advice": await self._advise(request),
         }

@@ -13,25 +13,37 @@ Fields that are not known are ignored: clients send all kinds of fields. What th
 import asyncio
 import json
 import re
-import time
-import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final, Literal, TypeVar
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from fastapi import APIRouter, Query, Request
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from app.characters.actions import DONE, MOST_RESULT, DoneCall, GameTool
 from app.characters.casting import Staging
 from app.characters.scenes import Scene
 from app.domain.errors import GatewayError, InvalidRequest
 from app.domain.faults import build_refusal
 from app.domain.scores import Score
+from app.domain.tasks import ToolCall
 from app.domain.values import FiniteJson, Frozen, is_absent, is_encodable
-from app.features.play.model import PlayReply, PlayTurn
+from app.features.play.model import MEASURES, PlayReply, PlayTurn
+from app.features.play.replies import OfferedTools, PolicyAnswer, ReplyWriter, read_whole
 from app.features.play.service import (
     MOST_LISTED,
     KeptAs,
@@ -40,17 +52,17 @@ from app.features.play.service import (
     PlayFields,
     PlayService,
     PlayTurns,
-    PolicyAnswer,
     PreparedTurn,
-    read_choice,
 )
 from app.features.worlds.service import ConversationTurn, Moment, WorldService, list_worlds_within
 from app.http.web.api_keys import CallerBounds, find_caller, needs
 from app.http.web.openapi import document_problems
 from app.http.web.routes import DirectRoute, JsonRoute
-from app.inference.wire import split_parts
+from app.inference.wire import CallJoiner, split_parts
 from app.ports.play import ChatBody, Chunk, ReplyStream
-from app.toolkit.thoughts import ThoughtSplitter, split_thoughts
+from app.toolkit.thoughts import split_thoughts
+from app.toolkit.tool_calls.calls import MalformedCall
+from app.toolkit.tool_calls.replies import convert_call
 
 # Requests of clients, in OpenAI's chat format.
 
@@ -58,7 +70,7 @@ _MOST_CHOICES: Final = 8
 _PASSED_ON: Final = (
     *("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty"),
     *("max_tokens", "max_completion_tokens", "stop", "seed", "logit_bias", "logprobs", "top_logprobs", "n"),
-    *("response_format", "stream_options"),
+    *("response_format", "stream_options", "parallel_tool_calls"),
 )
 """Fields that policies get as they are."""
 
@@ -69,7 +81,8 @@ _ROLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("system", "developer", "narrator"), "system"),
     **dict.fromkeys(("tool", "tool_result", "function", "ipython", "observation"), "tool"),
 }
-"""What clients call who speaks. Nobody says what tools answer: a turn leaves it out."""
+"""What clients call who speaks. What tools answer is said by nobody: it stands beside the calls of the character."""
+_MOST_TOOLS: Final = 64
 
 
 def _read_role(role: str) -> str:
@@ -89,12 +102,59 @@ def _read_user(user: Any) -> Any:
     return user if isinstance(user, str) and is_encodable(user) else ""
 
 
+_PASSED_PARTS: Final = ("name", "tool_calls", "tool_call_id")
+
+
+def _read_tool(tool: Any) -> Any:
+    """OpenAI's form, or that of a function alone, as clients register it, under any name that its schema has."""
+    function = tool.get("function", tool) if isinstance(tool, dict) else None
+    if not isinstance(function, dict) or tool.get("type", "function") != "function":
+        return tool
+    schema: Any = next((function[name] for name in _SCHEMAS if function.get(name)), {})
+    return {
+        "function": {
+            "name": function.get("name"),
+            "description": function.get("description") or "",
+            "parameters": schema,
+        }
+    }
+
+
+_SCHEMAS: Final = ("parameters", "input_schema", "inputSchema")
+
+
 class ClientMessage(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     role: Annotated[str, Field(max_length=40), AfterValidator(_read_role)]
     content: Annotated[str, BeforeValidator(_join_parts)] = ""
     name: str | None = None
+    tool_calls: FiniteJson = None
+    tool_call_id: str | None = None
+    _calls: tuple[DoneCall, ...] = PrivateAttr(())
+
+    @property
+    def calls(self) -> tuple[DoneCall, ...]:
+        """Of the character, with what later messages say of their results."""
+        return self._calls
+
+    def answer_calls(self, results: Sequence["ClientMessage"]) -> None:
+        """Results are found by the ids of their calls, else by their order. Calls that cannot be read are left out."""
+        listed = self.tool_calls if isinstance(self.tool_calls, list) else []
+        by_id = {one.tool_call_id: one.content for one in results if one.tool_call_id}
+        unnamed = iter([one.content for one in results if not one.tool_call_id])
+        joined = CallJoiner()
+        joined.add({"tool_calls": listed})
+        made: list[DoneCall] = []
+        for call in joined.build():
+            call_id = call.get("id")
+            result = by_id.get(call_id, DONE) if isinstance(call_id, str) and by_id else next(unnamed, DONE)
+            if len(result) > MOST_RESULT:
+                raise ValueError(f"messages: the result of a call has more than {MOST_RESULT} characters")
+            with suppress(MalformedCall, ValidationError):
+                read = convert_call(ToolCall.model_validate(call))
+                made.append(DoneCall(name=read.name, arguments=read.arguments, result=result or DONE))
+        self._calls = tuple(made)
 
     @property
     def is_system(self) -> bool:
@@ -108,7 +168,7 @@ class ClientMessage(BaseModel):
     @property
     def is_line(self) -> bool:
         """Whether somebody says something here."""
-        return self.role != "tool" and bool(self.spoken_text.strip())
+        return self.role != "tool" and bool(self.spoken_text.strip() or self.calls)
 
 
 class ChatRequest(BaseModel):
@@ -123,11 +183,38 @@ class ChatRequest(BaseModel):
     """False keeps nothing of the conversation."""
     user: Annotated[str, BeforeValidator(_read_user), Field(max_length=200)] = ""
     play: PlayFields = PlayFields()
+    tools: Annotated[
+        tuple[Annotated[GameTool, BeforeValidator(_read_tool)], ...] | None, Field(max_length=_MOST_TOOLS)
+    ] = None
+    """Beside the actions of the sheet, and in place of those of the same name. An empty list: words only."""
+    tool_choice: FiniteJson = None
+
+    @model_validator(mode="after")
+    def _answer_calls(self) -> Self:
+        results: list[ClientMessage] = []
+        for message in reversed(self.messages):
+            if message.role == "tool":
+                results.append(message)
+                continue
+            if message.role == "assistant" and message.tool_calls:
+                message.answer_calls(results[::-1])
+            results = []
+        return self
+
+    @property
+    def words_only(self) -> bool:
+        return self.tools == () or self.tool_choice == "none"
 
     @property
     def sampling(self) -> ChatBody:
         fields = {**self.__pydantic_extra__, "n": self.n if (self.n or 1) > 1 else None}
         return {name: fields[name] for name in _PASSED_ON if fields.get(name) not in (None, {}, [])}
+
+    @property
+    def asks_usage(self) -> bool:
+        """Of a stream: whole replies always tell it."""
+        options = self.__pydantic_extra__.get("stream_options")
+        return isinstance(options, dict) and options.get("include_usage") is True
 
     @property
     def wants_json(self) -> bool:
@@ -137,7 +224,11 @@ class ChatRequest(BaseModel):
     def raw_messages(self) -> list[JsonValue]:
         """As the client sent them but for thoughts, for what is no turn."""
         return [
-            {"role": one.role, "content": one.spoken_text, **({} if one.name is None else {"name": one.name})}
+            {
+                "role": one.role,
+                "content": one.spoken_text,
+                **{name: told for name in _PASSED_PARTS if (told := getattr(one, name)) not in (None, [])},
+            }
             for one in self.messages
         ]
 
@@ -170,6 +261,8 @@ class ClientConversation:
     speaker: str | None = None
     """The id of the character whom a group is to hear next."""
     beginning: str | None = None
+    begun: ConversationTurn | None = None
+    """Calls that the character has already made in answer, with what it said."""
     dropped: int = 0
     """System messages that nobody was shown."""
 
@@ -178,6 +271,12 @@ class ClientConversation:
 class _SaidLine:
     role: Literal["user", "assistant"]
     text: str
+    calls: tuple[DoneCall, ...] = ()
+
+    @property
+    def turn(self) -> ConversationTurn:
+        said = {"content": self.text} if self.text or not self.calls else {}
+        return ConversationTurn(role=self.role, **said, calls=self.calls)
 
 
 def read_conversation(request: ChatRequest, names: Mapping[str, str]) -> ClientConversation:
@@ -225,7 +324,8 @@ def _read_wish(request: ChatRequest, messages: Sequence[ClientMessage], trailing
         return "quiet"
     if messages and all(one.is_system for one in messages):
         return "quiet" if not request.stream else "turn"
-    return "continue" if request.play.event is None and messages[-1].role == "assistant" else "turn"
+    begins = messages[-1].role == "assistant" and not messages[-1].calls
+    return "continue" if request.play.event is None and begins else "turn"
 
 
 def _read_turn(
@@ -249,6 +349,8 @@ def _read_turn(
     if wish == "continue":
         quoted = (_read_quoted(one.content.strip()) for one in trailing)
         return _take_beginning(read, lines, next(filter(None, quoted), ""))
+    if event is None and len(lines) > 1 and lines[-1].calls:
+        read, lines = replace(read, begun=lines[-1].turn), lines[:-1]
     if event is None and (not lines or lines[-1].role != "user"):
         raise InvalidRequest(
             "the conversation must end with what the player says, or `play.event` be set", field="messages"
@@ -272,7 +374,9 @@ def _take_beginning(read: ClientConversation, merged: Sequence[_SaidLine], quote
         merged = [*merged, _SaidLine("assistant", quoted)]
     if len(merged) < 2 or merged[-1].role != "assistant":
         raise InvalidRequest("there is no reply to continue", field="messages")
-    return replace(read, lines=_cut(merged[:-1], ends_with="user"), beginning=merged[-1].text)
+    last = merged[-1]
+    begun = ConversationTurn(role="assistant", calls=last.calls) if last.calls else None
+    return replace(read, lines=_cut(merged[:-1], ends_with="user"), beginning=last.text, begun=begun)
 
 
 def _cut(merged: Sequence[_SaidLine], ends_with: str) -> tuple[ConversationTurn, ...]:
@@ -284,7 +388,7 @@ def _cut(merged: Sequence[_SaidLine], ends_with: str) -> tuple[ConversationTurn,
     lines = lines[-most:] if len(lines) > most else lines
     if lines and lines[0].role == "assistant":
         lines = lines[1:]
-    return tuple(ConversationTurn(role=one.role, content=one.text) for one in lines)
+    return tuple(one.turn for one in lines)
 
 
 def _find_speaker(trailing: Sequence[ClientMessage], names: Mapping[str, str]) -> str | None:
@@ -303,7 +407,7 @@ def _read_line(message: ClientMessage, speaker: str | None, names: Mapping[str, 
     if message.is_system:
         return _SaidLine("user", f"[{text}]")
     if speaker is None:
-        return _SaidLine("assistant" if message.role == "assistant" else "user", text)
+        return _SaidLine("assistant" if message.role == "assistant" else "user", text, message.calls)
     match = _PREFIX.match(text)
     said = text[match.end() :] if match else text
     if message.role != "assistant":
@@ -311,28 +415,31 @@ def _read_line(message: ClientMessage, speaker: str | None, names: Mapping[str, 
     whose = None if match is None else match["name"].strip()
     if whose is not None and names.get(whose.casefold()) != speaker:
         return _SaidLine("user", f"[{whose}] {said}")
-    return _SaidLine("assistant", said)
+    return _SaidLine("assistant", said, message.calls)
 
 
 def _merge(newest_first: Iterable[_SaidLine]) -> list[_SaidLine]:
     """The newest, in order; older ones are not read. Neighbours of one role are one line: chat templates of several
     models take turns alone."""
-    merged: list[tuple[Literal["user", "assistant"], list[str]]] = []
+    merged: list[list[_SaidLine]] = []
     for line in newest_first:
-        if merged and merged[-1][0] == line.role:
-            merged[-1][1].append(line.text)
+        if merged and merged[-1][0].role == line.role:
+            merged[-1].append(line)
         elif len(merged) > _MOST_LINES:
             break
         else:
-            merged.append((line.role, [line.text]))
-    return [_SaidLine(role, "\n".join(reversed(texts))) for role, texts in reversed(merged)]
+            merged.append([line])
+    return [_join_lines(lines[::-1]) for lines in reversed(merged)]
 
 
-# Replies in OpenAI's form, whole and as events.
+def _join_lines(lines: Sequence[_SaidLine]) -> _SaidLine:
+    calls = tuple(call for line in lines for call in line.calls)
+    return _SaidLine(lines[0].role, "\n".join(line.text for line in lines if line.text), calls)
+
+
+# Events and errors in OpenAI's form.
 
 _DONE: Final = b"data: [DONE]\n\n"
-_PASSED_BACK: Final = ("usage", "system_fingerprint")
-"""Fields that clients get as the policy's server sent them."""
 
 
 def _write_event(event: JsonValue) -> bytes:
@@ -345,114 +452,6 @@ def _describe_error(error: GatewayError) -> dict[str, JsonValue]:
     kind = "invalid_request_error" if error.status < 500 else "server_error"
     message = error.detail if error.field is None else f"{error.field}: {error.detail}"
     return {"error": {"message": message, "type": kind, "code": error.code, "param": error.field}}
-
-
-@dataclass
-class ReplyWriter:
-    """Renames what a policy sends, and remembers it. One id, time and model for all events of a reply."""
-
-    model: str
-    reply_id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
-    created: int = field(default_factory=lambda: int(time.time()))
-    reasons: dict[int, str] = field(default_factory=dict)
-    splitters: dict[int, ThoughtSplitter] = field(default_factory=dict)
-    held: list[Chunk] = field(default_factory=list)
-    """Events that end a choice, and all behind them that hold no text: they wait for the gates."""
-
-    def take(self, event: Chunk) -> Chunk | None:
-        """What is sent at once; None for what is held back."""
-        choices = event.get("choices")
-        valid = [one for one in choices if isinstance(one, dict)] if isinstance(choices, list) else []
-        listed = [self._read(one) for one in valid]
-        chunk = self._rename(event, "chat.completion.chunk", listed)
-        if any(choice.get("finish_reason") for choice in listed) or (not listed and event.get("usage")):
-            texts = [self._split_text(choice) for choice in listed]
-            self.held.append(self._rename(event, "chat.completion.chunk", [rest for _, rest in texts]))
-            spoken = [choice for choice, _ in texts if choice is not None]
-            return self._rename({}, "chat.completion.chunk", spoken) if spoken else None
-        return chunk if listed else None
-
-    def finish(self, noticed: JsonValue) -> list[Chunk]:
-        """The last events, with what was noticed in the last that ends a choice."""
-        last = max((index for index, one in enumerate(self.held) if one["choices"]), default=None)
-        if last is None:
-            choice: JsonValue = {"index": 0, "delta": {}, "finish_reason": None}  # the policy told none
-            self.held.insert(0, self._rename({}, "chat.completion.chunk", [choice]))
-            last = 0
-        self.held[last] = {**self.held[last], "play": noticed}
-        return [*self._end_texts(), *self.held]
-
-    def complete(self, answer: Chunk, noticed: JsonValue) -> Chunk:
-        """A whole reply."""
-        choices = answer.get("choices")
-        listed = [_move_thoughts(one) for one in choices] if isinstance(choices, list) else []
-        return {**self._rename(answer, "chat.completion", listed), "play": noticed}
-
-    def list_spoken(self, seconds: float) -> list[PolicyAnswer]:
-        """Without thoughts, also where they were told as words: a closing tag alone says too late what they were."""
-        return [
-            PolicyAnswer(split_thoughts(splitter.text)[1], self.reasons.get(index), seconds)
-            for index, splitter in sorted(self.splitters.items())
-        ]
-
-    def _read(self, choice: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """Remembers what is said, and moves thoughts to where clients look for them."""
-        index, delta, reason = choice.get("index"), choice.get("delta"), choice.get("finish_reason")
-        number = index if isinstance(index, int) else 0
-        splitter = self.splitters.setdefault(number, ThoughtSplitter())
-        former = delta if isinstance(delta, dict) else {}
-        content = former.get("content")
-        thought, text = "", ""
-        if isinstance(content, str):
-            thought, text = splitter.feed(content)
-        if isinstance(reason, str) and reason:  # some servers send an empty one until the end
-            self.reasons[number] = reason
-            more, rest = splitter.end()
-            thought, text = thought + more, text + rest
-        if text == (content or "") and not thought:
-            return choice
-        # Once the turn has ended, probabilities would be of tokens that nobody is shown.
-        rest_of_it = {name: value for name, value in choice.items() if name != "logprobs" or not splitter.has_ended}
-        return {**rest_of_it, "delta": {**former, **_build_delta(thought, text)}}
-
-    def _end_texts(self) -> list[Chunk]:
-        """What was held back of choices whose end nobody told."""
-        rests = [(number, *splitter.end()) for number, splitter in self.splitters.items()]
-        choices: list[JsonValue] = [
-            {"index": number, "delta": _build_delta(thought, text), "finish_reason": None}
-            for number, thought, text in rests
-            if thought or text
-        ]
-        return [self._rename({}, "chat.completion.chunk", choices)] if choices else []
-
-    def _split_text(self, choice: dict[str, JsonValue]) -> tuple[JsonValue | None, JsonValue]:
-        """A text that comes with the end of its choice is not held back."""
-        delta = choice.get("delta")
-        if not isinstance(delta, dict) or not (delta.get("content") or delta.get("reasoning_content")):
-            return None, choice
-        return {**choice, "finish_reason": None}, {
-            "index": choice.get("index", 0),
-            "delta": {},
-            "finish_reason": choice.get("finish_reason"),
-        }
-
-    def _rename(self, event: Chunk, kind: str, choices: Sequence[JsonValue]) -> Chunk:
-        passed: Chunk = {name: event[name] for name in _PASSED_BACK if name in event}
-        head: Chunk = {"id": self.reply_id, "object": kind, "created": self.created, "model": self.model}
-        return {**head, "choices": [*choices], **passed}
-
-
-def _move_thoughts(choice: JsonValue) -> JsonValue:
-    message = choice.get("message") if isinstance(choice, dict) else None
-    content = message.get("content") if isinstance(message, dict) else None
-    if not isinstance(choice, dict) or not isinstance(message, dict) or not isinstance(content, str):
-        return choice
-    thought, said = split_thoughts(content)
-    return choice if said == content else {**choice, "message": {**message, **_build_delta(thought, said)}}
-
-
-def _build_delta(thought: str, text: str) -> dict[str, JsonValue]:
-    return {"content": text, **({"reasoning_content": thought} if thought else {})}
 
 
 # Chat completions: what is wanted is read, the policy asked, its words passed on, and the turn kept.
@@ -469,10 +468,12 @@ class _PlayExchange:
     read: ClientConversation
     body: ChatBody
     turn: PreparedTurn | None
+    offered: OfferedTools
     player: str
     stores: bool
     name: str
     """The model, as the client named it."""
+    passes_usage: bool
 
     @property
     def headers(self) -> dict[str, str]:
@@ -557,17 +558,16 @@ class _ChatCompletions:
         policy = self._service.get_policy(exchange.played, exchange.turn)
         continues = exchange.read.beginning is not None
         began = asyncio.get_running_loop().time()
-        writer = ReplyWriter(exchange.name)
+        writer = ReplyWriter(exchange.name, offered=exchange.offered, passes_usage=exchange.passes_usage)
         if request.stream:
             coming = ComingReply(policy.stream(exchange.body, continues=continues))
             await coming.wait(client, _PATIENCE_SECONDS)
             return PolicyResponse(self._write_events(exchange, writer, coming, began), coming, exchange.headers)
         answer = await stop_with_client(client, policy.ask(exchange.body, continues=continues))
         seconds = asyncio.get_running_loop().time() - began
-        choices = answer["choices"]
-        spoken = [read_choice(choice, seconds) for choice in choices] if isinstance(choices, list) else []
+        spoken = read_whole(answer, seconds, exchange.offered)
         noticed = await self._settle(exchange, spoken)
-        reply = {**writer.complete(answer, noticed), **self._service.disclosure}
+        reply = {**writer.complete(answer, spoken, noticed), **self._service.disclosure}
         return JSONResponse(reply, headers=exchange.headers)
 
     async def _read(self, request: ChatRequest, client: Request) -> _PlayExchange:
@@ -591,14 +591,24 @@ class _ChatCompletions:
         messages = request.raw_messages if turn is None else turn.messages
         if read.beginning is not None:
             messages = [*messages, {"role": "assistant", "content": read.beginning}]
-        body = {**request.sampling, "messages": messages}
+        offered = OfferedTools(request.tools or ()) if turn is None else turn.offered
+        body = {**request.sampling, **offered.build_body(request.tool_choice), "messages": messages}
         return _PlayExchange(
-            played, read, body, turn, caller.player, request.store is not False, request.model or played.name
+            played,
+            read,
+            body,
+            turn,
+            offered,
+            player=caller.player,
+            stores=request.store is not False,
+            name=request.model or played.name,
+            passes_usage=request.asks_usage,
         )
 
     async def _prepare(self, played: PlayedModel, read: ClientConversation, request: ChatRequest) -> PreparedTurn:
         staged = {name: getattr(request.play, name) for name in Staging.model_fields}
-        said = {"conversation": read.lines, "event": read.event}
+        said: dict[str, object] = {"conversation": read.lines, "event": read.event, "begun": read.begun}
+        said |= {"tools": request.tools or (), "words_only": request.words_only}
         try:
             moment = Moment(**{**staged, "as_of": played.as_of, "character": played.character, **said})
         except ValidationError as error:
@@ -629,10 +639,11 @@ class _ChatCompletions:
         notice: dict[str, JsonValue] = {"kind": exchange.read.wish, "dropped_system_messages": exchange.read.dropped}
         turn = exchange.turn
         if turn is None:
-            return notice
+            left_out = [fault for one in spoken for fault in one.left_out]
+            return {**notice, "left_out": [*left_out]} if left_out else notice
         beginning = exchange.read.beginning or ""
-        whole = [PolicyAnswer(beginning + one.text, one.finish_reason, one.seconds) for one in spoken]
-        checked = [await self._service.make_reply(turn, one) for one in whole if one.text.strip()]
+        whole = [replace(one, text=beginning + one.text) for one in spoken]
+        checked = [await self._service.make_reply(turn, one) for one in whole if one.text.strip() or one.calls]
         turn_id = None
         if exchange.stores and checked:
             try:
@@ -647,12 +658,21 @@ class _ChatCompletions:
             "turn": turn_id,
             "replies": [_describe_reply(one, turn_id is not None) for one in checked],
             **({} if turn.retrieval_failure is None else {"retrieval_failure": turn.retrieval_failure}),
+            **({"replaced_actions": [*turn.replaced]} if turn.replaced else {}),
         }
 
 
 def _describe_reply(reply: PlayReply, is_kept: bool) -> dict[str, JsonValue]:
-    described: dict[str, JsonValue] = {"id": reply.reply_id if is_kept else None, "flags": [*reply.flags]}
-    return described if reply.unchecked is None else {**described, "unchecked": reply.unchecked}
+    told = {name: getattr(reply, name) for name in ("unchecked", "left_out", *MEASURES)}
+    return {
+        "id": reply.reply_id if is_kept else None,
+        "flags": [*reply.flags],
+        **{
+            name: [*value] if isinstance(value, tuple) else value
+            for name, value in told.items()
+            if not is_absent(value)
+        },
+    }
 
 
 async def stop_with_client(client: Request, work: Coroutine[Any, Any, ResultT]) -> ResultT:

@@ -23,10 +23,12 @@ from uuid import uuid4
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
+from app.characters.actions import DoneCall
+from app.characters.actions import write_reply as write_completion
 from app.characters.casting import Staging, format_game_time
 from app.characters.loading import build_yaml_refusal, dump_yaml, parse_model
 from app.characters.scenes import Scene, SceneEvent, SceneLine, SceneSet
-from app.characters.schema import CharacterSheet, Text
+from app.characters.schema import Actions, CharacterSheet, Text
 from app.domain.access import Caller, KeyBounds, find_bounds
 from app.domain.authored_files import MAX_AUTHORED, SCENE_FILES
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RetrieverFailed, TooLarge
@@ -34,14 +36,15 @@ from app.domain.faults import explain_faults
 from app.domain.labels import ImportedChoice, ImportedLabel, Labeller
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Passage
-from app.domain.values import Name, digest, suggest
+from app.domain.tasks import Completion, Passage, ToolCall
+from app.domain.values import Name, canonical_json, digest, suggest
 from app.domain.worlds import GameTime
 from app.envs.npc_arena.environment import NpcArena
 from app.features.authoring.model import AuthoredChange
 from app.features.authoring.service import AuthoringService
 from app.features.labels.service import LabelService
-from app.features.play.model import PlayReply, PlayTurn
+from app.features.play.model import MEASURES, LineMeasures, PlayReply, PlayTurn, measure_lines
+from app.features.play.replies import OfferedTools, PolicyAnswer, parse_calls, read_whole
 from app.features.play.stand_in import STAND_IN, STAND_IN_MODEL, StandInPolicy, holds_stand_in, write_reply
 from app.features.play.store import PlayStore
 from app.features.worlds.service import Moment, PlacedMoment, WorldService
@@ -53,7 +56,6 @@ from app.service.background import repeat
 from app.service.judging import bound_scoring, score_completions
 from app.service.runs import add_up_bounds
 from app.toolkit.texts import run_in_turn
-from app.toolkit.thoughts import split_thoughts
 
 log = logging.getLogger(__name__)
 
@@ -162,6 +164,22 @@ class PreparedTurn:
         return self.task.placed.context.as_of
 
     @property
+    def offered(self) -> OfferedTools:
+        """What the policy may call: actions of the sheet, and tools of the game."""
+        return OfferedTools(self.task.placed.task.tools, self._actions.at_most)
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """Actions of the sheet in whose place a tool of the game stands."""
+        own = {action.name for action in self._actions.allowed}
+        return tuple(tool.function.name for tool in self.moment.tools if tool.function.name in own)
+
+    @property
+    def _actions(self) -> Actions:
+        speaker = self.task.made.environment
+        return speaker.sheets[0].actions if isinstance(speaker, NpcArena) else Actions()
+
+    @property
     def passages(self) -> tuple[Passage, ...]:
         return self.task.placed.context.passages
 
@@ -169,15 +187,6 @@ class PreparedTurn:
     def retrieval_failure(self) -> str | None:
         """Why nothing was retrieved, where the settings let that pass."""
         return self.task.placed.context.failure
-
-
-@dataclass(frozen=True)
-class PolicyAnswer:
-    """What a policy said, before anything is known of it."""
-
-    text: str
-    finish_reason: str | None = None
-    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -242,7 +251,7 @@ class PlayService:
         judged = await score_completions(
             task.made.environment,
             task.placed.task,
-            [Completion(text=reply.text)],
+            [build_completion(reply.text, reply.calls)],
             ScoringOptions(),
             self._gates,
             NoWorkers(),
@@ -254,6 +263,8 @@ class PlayService:
     async def make_reply(self, turn: PreparedTurn, answer: PolicyAnswer) -> PlayReply:
         """With what the gates of training notice."""
         policy, noticed = turn.played.policy, await self.check(turn, answer)
+        if answer.left_out:
+            log.info("left out calls of the policy %s: %s", policy, "; ".join(answer.left_out))
         return PlayReply(
             reply_id=f"reply_{uuid4().hex}",
             policy=policy,
@@ -263,7 +274,9 @@ class PlayService:
             flags=noticed.flags,
             unchecked=noticed.unchecked,
             retrieval_failure=turn.retrieval_failure,
-            seconds=answer.seconds,
+            calls=answer.calls,
+            left_out=answer.left_out,
+            **{name: getattr(answer, name) for name in MEASURES},
             as_of=turn.as_of,
             created_at=self._clock(),
         )
@@ -282,10 +295,15 @@ class PlayService:
         """One whole reply."""
         await self.quotas.count_request()
         began = asyncio.get_running_loop().time()
-        answer = await self.get_policy(turn.played, turn).ask({**sampling, "messages": turn.messages})
-        choices = answer["choices"]
-        first = choices[0] if isinstance(choices, list) and choices else None
-        return read_choice(first, asyncio.get_running_loop().time() - began)
+        body = {**sampling, **turn.offered.build_body(), "messages": turn.messages}
+        answer = await self.get_policy(turn.played, turn).ask(body)
+        said = read_whole(answer, asyncio.get_running_loop().time() - began, turn.offered)
+        return said[0] if said else PolicyAnswer("")
+
+
+def build_completion(text: str, calls: Sequence[DoneCall]) -> Completion:
+    """As gates and judges read it."""
+    return write_completion(text, parse_calls(calls)) if calls else Completion(text=text)
 
 
 def read_gates(scores: Sequence[Score], finish_reason: str | None) -> GateReading:
@@ -296,22 +314,12 @@ def read_gates(scores: Sequence[Score], finish_reason: str | None) -> GateReadin
     return GateReading((*score.flags, *cut), (score.rationale or str(score.reason)) if broke else None)
 
 
-def read_choice(choice: JsonValue, seconds: float | None) -> PolicyAnswer:
-    """What a choice of a chat completion says, without its thoughts; empty where it has nothing."""
-    message = choice.get("message") if isinstance(choice, dict) else None
-    content = message.get("content") if isinstance(message, dict) else None
-    reason = choice.get("finish_reason") if isinstance(choice, dict) else None
-    return PolicyAnswer(
-        split_thoughts(content)[1] if isinstance(content, str) else "",
-        reason if isinstance(reason, str) else None,
-        seconds,
-    )
-
-
 # Turns that were kept.
 
 _PRUNE_SECONDS: Final = 3600.0
 """Between two looks for turns that are too old."""
+_MOST_MEASURED: Final = 500
+"""Lines of one character."""
 KeptAs = Literal["scene", "example"]
 """`scene`: the moment. `example`: the moment, and this reply as one that is known to be good."""
 _KeepScene = Callable[[str, Scene, str], Awaitable[None]]
@@ -440,12 +448,12 @@ class PlayTurns:
         for reply in turn.replies:
             _require_retrieved(reply)
         prepared = await self._prepare_whole(turn, turn.replies[-1])
-        return await self.judge_replies(prepared, [one.text for one in turn.replies])
+        return await self.judge_replies(prepared, turn.replies)
 
-    async def judge_replies(self, turn: PreparedTurn, replies: Sequence[str]) -> tuple[Score, ...]:
+    async def judge_replies(self, turn: PreparedTurn, replies: Sequence[PlayReply]) -> tuple[Score, ...]:
         """The same of replies that are not stored."""
         task, environment, options = turn.task, turn.task.made.environment, ScoringOptions()
-        completions = [Completion(text=text) for text in replies]
+        completions = [build_completion(one.text, one.calls) for one in replies]
         bounds = await bound_scoring(environment, task.placed.task, completions, options, self._panels)
         async with self._playing.quotas.hold_judging(add_up_bounds(bounds)):
             judged = await score_completions(
@@ -469,6 +477,14 @@ class PlayTurns:
         listed = await self._store.list_turns(caller.player, limit)
         return [one for one in listed if one.world is None or caller.bounds.allows_world(one.world)]
 
+    async def measure_lines(self, turns: Sequence[PlayTurn], character: str) -> tuple[LineMeasures, ...]:
+        """Of the newest lines of a character in these turns of one player."""
+        own = [one for one in turns if one.character == character]
+        if not own:
+            return ()
+        ids = [one.turn_id for one in own]
+        return measure_lines(await self._store.list_replies(own[0].player, ids, _MOST_MEASURED))
+
     async def prune_for_ever(self) -> None:
         await repeat(self._prune, _PRUNE_SECONDS, "old turns of play could not be removed")
 
@@ -488,23 +504,37 @@ class PlayTurns:
     async def _build_label(self, turn: PlayTurn, chosen: PlayReply) -> ImportedLabel:
         _require_policies(turn)
         prepared = await self._prepare_whole(turn, chosen)
-        others = {one.text: one for one in turn.replies if one.text != chosen.text and one.retrieval_failure is None}
+        said = chosen.text, chosen.calls
+        others = {
+            (one.text, canonical_json([call.model_dump(mode="json") for call in one.calls])): one
+            for one in turn.replies
+            if (one.text, one.calls) != said and one.retrieval_failure is None
+        }
         if not others:
-            fault = "the turn has no other reply with another text for which something could be retrieved"
+            fault = "the turn has no other reply with other words or calls for which something could be retrieved"
             raise InvalidRequest(fault, field="reply")
+        rejected = tuple(others.values())
         try:
             choice = ImportedChoice(
                 prompt=prepared.task.placed.task.messages,
                 chosen=chosen.text,
-                rejected=tuple(others),
+                rejected=tuple(one.text for one in rejected),
+                tools=prepared.task.placed.task.tools,
+                chosen_calls=_write_calls(chosen),
+                rejected_calls=tuple(map(_write_calls, rejected)) if any(one.calls for one in rejected) else (),
                 chat=turn.turn_id,
                 source="play",
                 chosen_model=f"{chosen.policy}: {chosen.model}",
-                rejected_models=tuple(f"{one.policy}: {one.model}" for one in others.values()),
+                rejected_models=tuple(f"{one.policy}: {one.model}" for one in rejected),
             )
         except ValidationError as error:
             raise _refuse("label", error) from None
         return ImportedLabel(kind="pair", choice=choice)
+
+
+def _write_calls(reply: PlayReply) -> tuple[ToolCall, ...]:
+    messages = write_completion(reply.text, parse_calls(reply.calls)).messages or ()
+    return messages[0].tool_calls
 
 
 def _require_policies(turn: PlayTurn) -> None:
@@ -538,7 +568,8 @@ def _build_scene(turn: PreparedTurn, turn_id: str, example: PlayReply | None) ->
     """Everything that the prompt told of events stands in the scene itself, so that it needs no world."""
     moment = turn.moment
     lines = [
-        SceneLine(speaker="player" if line.role == "user" else "npc", text=line.content) for line in moment.conversation
+        SceneLine(speaker="player" if line.role == "user" else "npc", text=line.content, calls=line.calls)
+        for line in moment.conversation
     ]
     opening = None if moment.event is not None else lines.pop().text
     events = [passage for passage in turn.passages if passage.kind == "event"]
@@ -558,6 +589,7 @@ def _build_scene(turn: PreparedTurn, turn_id: str, example: PlayReply | None) ->
             for number, passage in enumerate(events, 1)
         ),
         exemplar=None if example is None else example.text,
+        begun=None if moment.begun is None else SceneLine.model_validate(moment.begun.describe()),
     )
 
 

@@ -135,6 +135,18 @@ class PlayStore(StorePart):
         )
         return [decode(PlayTurn, body) for body in connection.execute(statement).scalars()]
 
+    @reads
+    def list_replies(self, connection: Connection, player: str, turn_ids: Sequence[str], limit: int) -> list[PlayReply]:
+        """The newest of these turns, without saying which is the better one."""
+        owned = select(play_turns.c.turn_id).where(play_turns.c.turn_id.in_(turn_ids), play_turns.c.player == player)
+        statement = (
+            select(play_replies.c.body)
+            .where(play_replies.c.turn_id.in_(owned))
+            .order_by(play_replies.c.sequence.desc())
+            .limit(limit)
+        )
+        return [decode(PlayReply, text) for text in connection.execute(statement).scalars()]
+
     @writes(lambda _player, turn_id, _reply_id: f"play {turn_id}")
     def mark_better(self, connection: Connection, player: str, turn_id: str, reply_id: str) -> bool:
         """That reply alone is the better one of the turn. False where there is none."""

@@ -11,14 +11,15 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError, model_validator
 
+from app.characters.actions import DoneCalls, GameTool
 from app.characters.casting import Staging
 from app.characters.lorebooks import refuse_unusable
-from app.characters.schema import Text
+from app.characters.schema import SAID, Text
 from app.domain.access import KeyBounds
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
-from app.domain.tasks import ContextQuery, Message, Passage
+from app.domain.tasks import ContextQuery, Message, Passage, ToolSpec
 from app.domain.values import Frozen, Name
 from app.domain.worlds import (
     DocumentKind,
@@ -75,7 +76,24 @@ class ConversationTurn(Frozen):
     """A message in OpenAI's chat format: `user` is the player, `assistant` the character."""
 
     role: Literal["user", "assistant"]
-    content: Text
+    content: Annotated[Text, Field(exclude_if=lambda text: not text)] = ""
+    """May be missing beside `calls` alone."""
+    calls: DoneCalls = ()
+    """What the character did with its line, and what the game answered."""
+
+    @model_validator(mode="after")
+    def _require_something(self) -> Self:
+        if not self.content and not self.calls:
+            raise ValueError("content: a line needs words or calls")
+        if self.calls and self.role == "user":
+            raise ValueError("calls: the character alone makes calls")
+        return self
+
+    def describe(self) -> dict[str, JsonValue]:
+        """As a line of a scene."""
+        said: dict[str, JsonValue] = {"text": self.content} if self.content else {}
+        calls: list[JsonValue] = [call.model_dump(mode="json") for call in self.calls]
+        return {"speaker": "player" if self.role == "user" else "npc", **said, "calls": calls}
 
 
 class Moment(Staging):
@@ -88,6 +106,13 @@ class Moment(Staging):
     with the player's line to answer or, if `event` is set, with the character's last line."""
     event: Text | None = None
     """Something the character witnesses and responds to, instead of a player's line."""
+    begun: Annotated[ConversationTurn | None, SAID] = None
+    """Calls that the character has already made in answer, with what it said. The reply goes on behind them."""
+    tools: Annotated[tuple[GameTool, ...], Field(max_length=64), SAID] = ()
+    """Tools of the game, in OpenAI's format, beside the actions of the sheet. A tool takes the place of an action of
+    the same name."""
+    words_only: bool = False
+    """Offer no tools, not even the actions of the sheet that are tools."""
 
     @model_validator(mode="after")
     def _require_alternating_turns(self) -> Self:
@@ -95,6 +120,8 @@ class Moment(Staging):
             raise ValueError("a conversation alternates between user and assistant, user first")
         if len(self.conversation) % 2 != (self.event is None):
             raise ValueError("a conversation ends with user, or with assistant where an event is given")
+        if self.begun is not None and not self.begun.calls:
+            raise ValueError("begun: wanted is a line of the character with calls")
         return self
 
 
@@ -102,6 +129,8 @@ class GameContext(Frozen):
     """The prompt for a moment of a game, exactly as a training task would have it."""
 
     messages: tuple[Message, ...]
+    tools: Annotated[tuple[ToolSpec, ...], SAID] = ()
+    """For the model, beside the messages: actions of the sheet, and tools of the game."""
     passages: tuple[Passage, ...]
     """Retrieved passages, in prompt order."""
     as_of: datetime | None
@@ -277,7 +306,11 @@ class WorldService:
         placed = (await self.place_moment(world, moment)).placed
         context = placed.context
         return GameContext(
-            messages=placed.task.messages, passages=context.passages, as_of=context.as_of, failure=context.failure
+            messages=placed.task.messages,
+            tools=placed.task.tools,
+            passages=context.passages,
+            as_of=context.as_of,
+            failure=context.failure,
         )
 
     async def place_moment(self, world: str | None, moment: Moment, *, own_draft: bool = False) -> PlacedMoment:
@@ -300,11 +333,13 @@ class WorldService:
             return self._drafting.build_draft(self._environment, self._describe(world, moment))
 
     def _describe(self, world: str | None, moment: Moment) -> BaseModel:
-        history = [
-            {"speaker": "player" if line.role == "user" else "npc", "text": line.content}
-            for line in moment.conversation
-        ]
+        history = [line.describe() for line in moment.conversation]
         opening = {"event": moment.event} if moment.event is not None else {"player": history.pop()["text"]}
+        tools = None if moment.words_only else [tool.model_dump(mode="json") for tool in moment.tools]
+        acting = {
+            "game_tools": tools,
+            "begun": None if moment.begun is None else moment.begun.describe(),
+        }
         staging = {name: getattr(moment, name) for name in Staging.model_fields}
         kind = self._catalogue.get_environment_or_current(self._environment).environment.Draft
         if kind is None:
@@ -312,7 +347,7 @@ class WorldService:
         return kind.model_validate(
             {
                 "character": moment.character,
-                "scene": {"history": history, **opening},
+                "scene": {"history": history, **opening, **acting},
                 "params": {"world": world, **staging},
             }
         )

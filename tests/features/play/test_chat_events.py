@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app.features.play.routes import ReplyWriter
+from app.features.play.replies import ReplyWriter, read_whole
 
 
 def chunk(content: str | None = None, reason: str | None = None, index: int = 0) -> dict[str, Any]:
@@ -77,5 +77,6 @@ def test_what_is_kept_holds_no_thought_that_was_told_as_words() -> None:
 
 def test_a_whole_reply_is_told_without_its_thoughts() -> None:
     choice: Any = {"index": 0, "message": {"content": "[THINK]He lies.[/THINK]Aye."}, "finish_reason": "stop"}
-    told: Any = ReplyWriter("hob@warm", "id", 0).complete({"choices": [choice]}, None)["choices"]
+    answer: Any = {"choices": [choice]}
+    told: Any = ReplyWriter("hob@warm", "id", 0).complete(answer, read_whole(answer, 1.0), None)["choices"]
     assert told[0]["message"] == {"content": "Aye.", "reasoning_content": "He lies."}

@@ -88,6 +88,7 @@ def test_the_policy_receives_the_messages_of_the_context(client: TestClient, pol
     assert received == {
         **{"model": "warm-model", "stream": True, "temperature": 1, "max_tokens": 300, "seed": 7},
         **{"presence_penalty": 0, "frequency_penalty": 0, "top_p": 1},
+        "stream_options": {"include_usage": True},
     }
     assert HEADERS.items() <= {name.title(): value for name, value in answer.headers.items()}.items()
 
@@ -289,7 +290,8 @@ def test_a_players_name_that_is_none_is_refused(client: TestClient) -> None:
 def test_a_page_without_its_script_goes_on_from_the_chosen_reply(client: TestClient, policy: ChatServer) -> None:
     said = [{"role": "user", "content": "One\nline."}]
     form = {"character": "hob_tarrant", "policy": "warm", "conversation": json.dumps(said), "store": "false"}
-    shown = page(client.post("/view/talk/say", data={**form, "go_on": "Two\r\nlines.", "line": "And three."}))
+    chosen = json.dumps({"role": "assistant", "content": "Two\nlines."})
+    shown = page(client.post("/view/talk/say", data={**form, "go_on": chosen, "line": "And three."}))
     received = policy.received[-1].messages[1:]
     assert [one["content"] for one in received] == ["One\nline.", "Two\nlines.", "And three."]
     assert "This one is better" not in shown.words()

@@ -68,7 +68,7 @@ class OneTurn:
         self.asked.append((by, chat, None if label is None else label.choice.chosen))
 
     async def prepare(self, *_: object) -> Any:
-        task = SimpleNamespace(messages=(Message(role="user", content="Hob?"),))
+        task = SimpleNamespace(messages=(Message(role="user", content="Hob?"),), tools=())
         return SimpleNamespace(
             moment=Moment.model_validate(self._turn.moment),
             passages=(),

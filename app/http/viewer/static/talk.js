@@ -50,6 +50,29 @@ const streamReply = async (policy, request) => {
   }
 };
 
+// As the page writes a kept call.
+const describeCall = ({ name, text }) => {
+  const given = Object.entries(JSON.parse(text)).map(([key, value]) => `${key}: ${typeof value === "string" ? value : JSON.stringify(value)}`);
+  const words = makeVisible(`${name}(${given.join(", ")})`);
+  return words.length > 300 ? `${words.slice(0, 300)}…` : words;
+};
+
+const showCall = (shown, call) => {
+  const mark = document.createElement("p");
+  mark.className = "does";
+  mark.textContent = `does: ${describeCall(call)}`;
+  shown.after(mark);
+};
+
+// A line of the conversation, with each call answered, as the API takes it.
+const writeLine = ({ role, content = "", calls = [] }) => {
+  const made = calls.map(({ name, arguments: given }, place) => ({
+    id: `call${place}`, type: "function", function: { name, arguments: JSON.stringify(given) },
+  }));
+  const results = calls.map(({ result }, place) => ({ role: "tool", tool_call_id: `call${place}`, content: result }));
+  return [{ role, content, ...(made.length ? { tool_calls: made } : {}) }, ...results];
+};
+
 const fillCard = async (shown, policy, request) => {
   const answer = await fetch(form.dataset.completions, {
     method: "POST",
@@ -62,12 +85,18 @@ const fillCard = async (shown, policy, request) => {
     return null;
   }
   let turn = null;
+  const calls = [];
   for await (const event of readEvents(answer.body)) {
     if (event.error) shown.textContent += `\n${makeVisible(event.error.message)}`;
     if (event.play?.not_kept) shown.textContent += `\nThis reply could not be kept: ${makeVisible(event.play.not_kept)}`;
     shown.textContent += makeVisible(event.choices?.[0]?.delta?.content ?? "");
+    for (const part of event.choices?.[0]?.delta?.tool_calls ?? []) {
+      calls[part.index] ??= { name: part.function.name, text: "" };
+      calls[part.index].text += part.function.arguments;
+    }
     turn = event.play?.turn ?? turn;
   }
+  for (const call of calls.reverse()) showCall(shown, call);
   return turn;
 };
 
@@ -88,10 +117,9 @@ form?.addEventListener("submit", async (submitted) => {
   const isKept = sent.get("store") !== "false" && !sent.get("character").startsWith("draft:");
   if (!isKept || !policies.length || !line === !happens) return;
   submitted.preventDefault();
-  const messages = JSON.parse(sent.get("conversation"));
-  if (messages.length && messages.at(-1).role === "user" && sent.get("go_on")) {
-    messages.push({ role: "assistant", content: sent.get("go_on") });
-  }
+  const said = JSON.parse(sent.get("conversation"));
+  if (said.length && said.at(-1).role === "user" && sent.get("go_on")) said.push(JSON.parse(sent.get("go_on")));
+  const messages = said.flatMap(writeLine);
   if (line) messages.push({ role: "user", content: line });
   const play = { character: sent.get("character"), kind: "turn" };
   if (sent.get("world")) play.world = sent.get("world");
