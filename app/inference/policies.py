@@ -81,6 +81,7 @@ class ChatPolicyServer(PolicyServer):
         deadline_seconds: float,
         extra_body: Mapping[str, JsonValue],
         continue_body: Mapping[str, JsonValue],
+        takes_tools: bool = False,
         max_concurrency: int = _MOST_REPLIES,
     ) -> None:
         self._name = name
@@ -91,6 +92,7 @@ class ChatPolicyServer(PolicyServer):
         self._seconds = deadline_seconds
         self._extra = extra_body
         self._continue = continue_body
+        self._takes_tools = takes_tools
         self._slots = asyncio.Semaphore(max_concurrency)
         self._opening: asyncio.Task[None] | None = None
 
@@ -101,6 +103,10 @@ class ChatPolicyServer(PolicyServer):
     @property
     def model(self) -> str:
         return self._model
+
+    @property
+    def takes_tools(self) -> bool:
+        return self._takes_tools
 
     async def open(self) -> None:
         """The client is imported beside the start, so that nobody who talks waits for it."""

@@ -31,6 +31,10 @@ class PolicyServer(Protocol):
     def model(self) -> str:
         """As its server names it."""
 
+    @property
+    def takes_tools(self) -> bool:
+        """Whether its server reads calls of tools."""
+
     async def ask(self, body: ChatBody, *, continues: bool = False) -> Chunk:
         """A chat completion. `continues`: the last message is the beginning of the reply. Unavailable, InvalidRequest
         with the server's words."""

@@ -103,6 +103,9 @@ class PolicySettings(ServerSettings):
     continue_body: dict[str, JsonValue] = {"add_generation_prompt": False, "continue_final_message": True}
     """Further fields of requests that continue a reply, whose beginning stands last: as vLLM and SGLang take them. `{}`
     for a server that refuses them."""
+    tools: bool = False
+    """Whether its server reads calls of tools, so that characters with typed actions may act. Without it they are asked
+    for words alone, unless the client itself sends tools."""
 
 
 def _read_digits(value: object) -> object:

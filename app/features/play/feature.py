@@ -94,6 +94,7 @@ def _build_policy(kernel: Kernel, name: str, policy: PolicySettings) -> ChatPoli
         deadline_seconds=policy.deadline_seconds,
         extra_body=policy.extra_body,
         continue_body=policy.continue_body,
+        takes_tools=policy.tools,
     )
 
 

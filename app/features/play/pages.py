@@ -406,6 +406,8 @@ class _TalkActions:
         fields = self._read_place(bounds, form)
         asked = [await self._read_model(form, policy, fields) for policy in form.policies or ("",)]
         moment = form.build_moment(fields)
+        if all(playing.takes_tools(one.policy) for one in asked):  # they are asked the same
+            moment = moment.model_copy(update={"tools": ()})
         prepared = await playing.prepare(asked[0], moment)
         replies, problems = await _ask_all(playing, [replace(prepared, played=one) for one in asked])
         if not (form.keeps and playing.policies and replies) or form.is_draft:

@@ -21,6 +21,7 @@ from app.inference.wire import CallJoiner, Usage
 from app.ports.play import Chunk
 from app.toolkit.thoughts import ThoughtSplitter, split_thoughts
 from app.toolkit.tool_calls.calls import ParsedCall, describe_schema_fault
+from app.toolkit.tool_calls.formats import FORMATS
 
 # Calls of a reply, and the words beside them.
 
@@ -95,13 +96,15 @@ class _ReplyReading:
 def _read_text(text: str, native: Sequence[JsonValue], offered: OfferedTools) -> _ReplyReading:
     """`native`: the calls that the server told apart from the text. Without tools calls in a text are text."""
     converted, faults = _convert_calls(native)
-    message = Message(role="assistant", content=text if offered.tools else None, tool_calls=converted)
+    words = split_thoughts(text)[1]
+    # Harmony's calls stand in channels, as its thoughts do.
+    searched = text if FORMATS["harmony"].marks(text) else words
+    message = Message(role="assistant", content=searched if offered.tools else None, tool_calls=converted)
     tools = offered.checked
     read = read_reply(Completion(messages=(message,)), tools)
     calls, left_out = _choose_calls(read.calls, tools, offered.most)
-    words = split_thoughts(text)[1]
     if offered.tools:
-        said = read.line if read.has_words else ""
+        said = read.line
         # Of a call that cannot be read, all is told that stands before it, in a stream too.
         words = max(said, CallHolder(offered.names).feed(words).strip(), key=len) if read.malformed else said
     return _ReplyReading(words, calls, (*faults, *read.malformed, *left_out))
@@ -207,9 +210,12 @@ _OPENERS: Final = (
     *("[TOOL_CALLS]", "[ARGS]"),
 )
 """What a call in a text begins with, in any format that is read. A thought's tags were taken away before."""
-_SIGN: Final = re.compile(r"[<\[]")
+_SIGN: Final = re.compile(r"[<\[{]|(?<![\w.-])(?:(?:ACTION|Action)[ *]{0,4}:|(?P<called>[a-z0-9][a-z0-9_-]{0,63})\()")
+_BEGUN_WORD: Final = re.compile(r"(?<![\w.-])([A-Za-z0-9][A-Za-z0-9_-]{0,63})[ *]{0,4}\Z")
+_ANNOUNCED: Final = ("ACTION", "Action")
 _LONGEST_OPENER: Final = 80
 _BRACKETED: Final = re.compile(r"\[ ?([a-z][a-z0-9_]{0,63}) ?\]")
+_FILLED: Final = re.compile(r"\[ ?([a-z0-9][a-z0-9_-]{0,63})[: (]")
 _BEGUN_BRACKET: Final = re.compile(r"\[ ?([a-z0-9_]{0,64}) ?\]?\Z")
 _BARE: Final = re.compile(r"\{|```|\[\s{0,20}(?:\{|\w[\w.-]{0,64}\()")
 """What a reply begins with that is nothing but calls."""
@@ -258,7 +264,7 @@ class CallHolder:
         while (sign := _SIGN.search(self._held, position)) is not None:
             rest = self._held[sign.start() : sign.start() + _LONGEST_OPENER]
             action = _BRACKETED.match(rest)
-            if rest.startswith(_OPENERS):
+            if self._begins_call(sign, rest):
                 words.append(self._held[done : sign.start()])
                 self._is_call, self._held = True, ""
                 return words
@@ -273,10 +279,24 @@ class CallHolder:
                 break
             else:
                 position = sign.end()
-        end = len(self._held) if sign is None else sign.start()
+        end = self._find_begun_word(done) if sign is None else sign.start()
         words.append(self._held[done:end])
         self._held = self._held[end:]
         return words
+
+    def _begins_call(self, sign: re.Match[str], rest: str) -> bool:
+        filled = _FILLED.match(rest)
+        if (name := sign["called"]) is not None:
+            return name in self._names
+        return rest.startswith(_OPENERS) or rest[0] not in "<[" or (filled is not None and filled[1] in self._names)
+
+    def _find_begun_word(self, start: int) -> int:
+        """Where the words end of which nothing may become a call."""
+        begun = _BEGUN_WORD.search(self._held, max(start, len(self._held) - _LONGEST_OPENER))
+        if begun is None:
+            return len(self._held)
+        may_call = any(word.startswith(begun[1]) for word in (*_ANNOUNCED, *self._names))
+        return begun.start() if may_call else len(self._held)
 
     def _may_become_call(self, rest: str) -> bool:
         bracket = _BEGUN_BRACKET.match(rest)
@@ -286,9 +306,17 @@ class CallHolder:
 
 
 def _find_rest(told: str, text: str) -> str:
-    """What of the text was not told yet."""
-    begun = next((begun for begun in (told.lstrip(), told.strip()) if text.startswith(begun)), None)
-    return "" if begun is None else text[len(begun) :]
+    """What of the text was not told yet. White space where a call was taken out is written anew."""
+    position = 0
+    for character in told:
+        if character.isspace():
+            continue
+        while position < len(text) and text[position].isspace():
+            position += 1
+        if not text.startswith(character, position):
+            return ""
+        position += 1
+    return text[position:].lstrip() if told[-1:].isspace() else text[position:]
 
 
 # Replies in OpenAI's form, whole and as events.

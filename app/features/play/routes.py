@@ -608,7 +608,8 @@ class _ChatCompletions:
     async def _prepare(self, played: PlayedModel, read: ClientConversation, request: ChatRequest) -> PreparedTurn:
         staged = {name: getattr(request.play, name) for name in Staging.model_fields}
         said: dict[str, object] = {"conversation": read.lines, "event": read.event, "begun": read.begun}
-        said |= {"tools": request.tools or (), "words_only": request.words_only}
+        offers = not request.words_only and (request.tools or self._service.takes_tools(played.policy))
+        said |= {"tools": (request.tools or ()) if offers else None}
         try:
             moment = Moment(**{**staged, "as_of": played.as_of, "character": played.character, **said})
         except ValidationError as error:

@@ -172,7 +172,7 @@ class PreparedTurn:
     def replaced(self) -> tuple[str, ...]:
         """Actions of the sheet in whose place a tool of the game stands."""
         own = {action.name for action in self._actions.allowed}
-        return tuple(tool.function.name for tool in self.moment.tools if tool.function.name in own)
+        return tuple(tool.function.name for tool in self.moment.tools or () if tool.function.name in own)
 
     @property
     def _actions(self) -> Actions:
@@ -244,6 +244,10 @@ class PlayService:
         """NotFound without the world, InvalidRequest for what the moment lacks, RetrieverFailed."""
         placed = await self._worlds.place_moment(played.world, moment, own_draft=played.own_draft)
         return PreparedTurn(played, moment, placed)
+
+    def takes_tools(self, policy: str) -> bool:
+        """A server that reads no calls may refuse a request with tools."""
+        return policy in self.policies and self.policies[policy].takes_tools
 
     async def check(self, turn: PreparedTurn, reply: PolicyAnswer) -> GateReading:
         """What the gates of training notice. A reply is not lost where they break."""

@@ -82,6 +82,10 @@ class StandInPolicy(PolicyServer):
     def model(self) -> str:
         return STAND_IN_MODEL
 
+    @property
+    def takes_tools(self) -> bool:
+        return False
+
     async def ask(self, body: ChatBody, *, continues: bool = False) -> Chunk:
         message: JsonValue = {"role": "assistant", "content": self._reply}
         return _build_chunk("chat.completion", {"index": 0, "message": message, "finish_reason": "stop"})

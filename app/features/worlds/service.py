@@ -108,11 +108,11 @@ class Moment(Staging):
     """Something the character witnesses and responds to, instead of a player's line."""
     begun: Annotated[ConversationTurn | None, SAID] = None
     """Calls that the character has already made in answer, with what it said. The reply goes on behind them."""
-    tools: Annotated[tuple[GameTool, ...], Field(max_length=64), SAID] = ()
-    """Tools of the game, in OpenAI's format, beside the actions of the sheet. A tool takes the place of an action of
-    the same name."""
-    words_only: bool = False
-    """Offer no tools, not even the actions of the sheet that are tools."""
+    tools: Annotated[
+        Annotated[tuple[GameTool, ...], Field(max_length=64)] | None, Field(exclude_if=lambda tools: tools is None)
+    ] = None
+    """Tools of the game, in OpenAI's format, beside the actions of the sheet; an empty list offers those alone, null
+    offers none. A tool takes the place of an action of the same name."""
 
     @model_validator(mode="after")
     def _require_alternating_turns(self) -> Self:
@@ -335,7 +335,7 @@ class WorldService:
     def _describe(self, world: str | None, moment: Moment) -> BaseModel:
         history = [line.describe() for line in moment.conversation]
         opening = {"event": moment.event} if moment.event is not None else {"player": history.pop()["text"]}
-        tools = None if moment.words_only else [tool.model_dump(mode="json") for tool in moment.tools]
+        tools = None if moment.tools is None else [tool.model_dump(mode="json") for tool in moment.tools]
         acting = {
             "game_tools": tools,
             "begun": None if moment.begun is None else moment.begun.describe(),
