@@ -224,14 +224,6 @@ def test_a_vote_may_fail_while_another_stands(mode: Mode, failures: set[int]) ->
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_noise_between_readings_is_called_noise(mode: Mode) -> None:
-    flags = {
-        judged(ScriptedJudge(score_randomly(seed)), case(*TEXTS[:8]), mode, 3).scores[0].flags for seed in range(12)
-    }
-    assert any("low_signal" in each for each in flags)
-
-
-@pytest.mark.parametrize("mode", MODES)
 def test_judges_are_averaged_their_quarrels_flagged_and_one_of_two_is_enough(mode: Mode) -> None:
     one = ScriptedJudge(score_by_text(QUALITIES), "one")
     other = ScriptedJudge(score_by_text({**QUALITIES, TEXTS[0]: 0.0}), "other")

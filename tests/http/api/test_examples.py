@@ -1,4 +1,4 @@
-"""The examples of our own OpenAPI document, as a press in Swagger UI sends them; `tests/browser` presses."""
+"""The examples of our own OpenAPI document, as a press in Swagger UI sends them (`tests/browser/test_docs_page.py`)."""
 
 import time
 from threading import get_ident

@@ -31,18 +31,6 @@ def test_a_group_earns_what_it_would_at_the_native_door(judged: Judged) -> None:
     assert len(set(told)) == 4
 
 
-def test_whoever_gave_up_asks_again_and_is_not_taken_for_another(judged: Judged) -> None:
-    task = judged.preferring(22)
-    judged.judge.seconds = 1.5
-    try:
-        impatient = slime(judged, "run=slime-again&group_size=2", total=1.2)
-        told = rewards(impatient, task, *ANSWERS[:2])
-    finally:
-        judged.judge.seconds = 0.0
-    assert (told[0] > told[1], judged.stored("slime-again")) == (True, [list(ANSWERS[:2])])
-    assert impatient.failures.count("TimeoutError") == len(impatient.failures) > 1
-
-
 def test_an_evaluation_stands_by_itself_and_in_no_training_figure(judged: Judged) -> None:
     label = {"task_id": judged.preferring(29), "purpose": "eval"}
     told = rewards(
