@@ -187,7 +187,7 @@ $(TUNERS)/.small: tests/trainers/small.lock $(TUNERS)/.tried
 	  || echo "NOT INSTALLED: SmolLM2-135M, and what reads it; it is not trained"
 
 # llama.cpp's server, from the sources inside of llama-cpp-python, for processors alone. What reads its requests is
-# compiled with fewer optimisations: that halves the time, and the C code that computes has all of them.
+# compiled with fewer optimisations: that takes two fifths less time, and a prompt a tenth more.
 $(LLAMA)/.built: tests/trainers/llama.lock tests/trainers/llama-tools.lock
 	rm -rf $(LLAMA)
 	$(PYTHON) -m venv $(LLAMA)

@@ -1,5 +1,6 @@
 """llama.cpp's own server with SmolLM2-135M, behind the client of policies and the commands."""
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -124,13 +125,14 @@ def test_process_says_that_the_template_shows_no_tools_and_that_replies_are_cut(
     assert (done.exit_code, [cause for cause in causes if cause in done.told]) == (0, [*causes]), done.told
 
 
-def test_a_judge_whose_window_is_too_small_is_not_to_be_trained_on(
+def test_the_check_says_why_so_small_a_model_is_no_judge(
     llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It may repeat two words by luck; then the questions are too long for its window, which the server says."""
     monkeypatch.chdir(tmp_path)
     for name, value in {"BASE_URL": f"{llama}/v1", "MODEL": MODEL}.items():
         monkeypatch.setenv(f"ATROPOS_ENVS_JUDGES__TINY__{name}", value)
     ran = CliRunner().invoke(cli, ["judges", "check", "tiny", "--short", "--yes"], env={"COLUMNS": "300"})
     verdict, cause, *_ = [line for line in ran.output.splitlines() if line.startswith(("tiny", "failed"))]
     assert (ran.exit_code, verdict) == (1, "tiny (small): below target: do not train on this judge"), ran.output
-    assert f"exceeds the available context size ({WINDOW} tokens)" in cause
+    assert re.search(rf"does not do as it is told|exceeds the available context size \({WINDOW} tokens\)", cause)
