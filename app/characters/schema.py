@@ -290,11 +290,18 @@ class LoreFact(SheetPart):
         )
 
 
+Disclosure = Literal["on_sincere_request"]
+"""When a character may say that a program speaks."""
+
+
 class Boundaries(SheetPart):
     forbidden_topics: Annotated[Texts, POLICY] = ()
     refusal_style: Annotated[Text | None, POLICY, SAID] = None
     """How the character declines without leaving its role."""
     content_rating: Annotated[Literal["everyone", "teen", "mature"] | None, POLICY, SAID] = None
+    disclosure: Annotated[Disclosure | None, POLICY, SAID] = None
+    """`on_sincere_request`: a player who asks sincerely and outside the story is told that a program answers. Unset:
+    nobody is told."""
 
 
 _MOST_SCHEMA: Final = 4_000

@@ -47,8 +47,9 @@ from app.judges.meta_evaluation import (
     Figure,
     build_ladders,
     build_report,
+    build_unread,
     describe_stored_check,
-    find_unread_end,
+    find_reading_fault,
     measure_judge,
     measure_longest,
 )
@@ -216,10 +217,13 @@ def _ask_with_consent(check: _Check, runner: asyncio.Runner) -> CheckReport:
         if stored:
             words = f"{len(stored)} of {len(requests)} answers are stored from an earlier check; --fresh asks again"
             errors.print(words, highlight=False, soft_wrap=True)
+        fault = None
         if left := [request for number, request in enumerate(requests) if number not in stored]:
             require_consent(_tell_cost(check.judge, left, check.settings), yes=check.yes)
-            runner.run(_require_whole_prompts(judge, check.questions))
-        evidence = runner.run(_ask_questions(check, judge, stored))
+            fault = runner.run(_find_reading_fault(judge, check.questions))
+        evidence = (
+            runner.run(_ask_questions(check, judge, stored)) if fault is None else build_unread(check.questions, fault)
+        )
     finally:
         runner.run(opened.aclose())
     _print_server_traits(judge)
@@ -232,7 +236,8 @@ async def _ask_questions(check: _Check, judge: Judge, stored: Mapping[int, Judge
     pace: list[PacedAsking] = []
 
     def follow(asking: PacedAsking) -> None:
-        if asking.measured == FIRST and asking.remaining * asking.answer_seconds > _PATIENCE_SECONDS:
+        answered = any(one is not None and one.error is None for one in asking.answers)
+        if answered and asking.measured == FIRST and asking.remaining * asking.answer_seconds > _PATIENCE_SECONDS:
             display.say(_describe_time(asking, short=rules.short))
         pace[:] = [asking]
 
@@ -260,22 +265,9 @@ def _describe_time(asking: PacedAsking, *, short: bool) -> str:
     return words if short else f"{words}; --short takes {describe(build_short_questions(0).count)}"
 
 
-async def _require_whole_prompts(judge: Judge, questions: CheckQuestions) -> None:
-    """Before anything else is paid for. Ends with 1 for a judge that is not shown the whole of the longest question."""
-    if not isinstance(judge, AnsweringJudge):
-        return
-    size = measure_longest(questions)
-    unread = await find_unread_end(judge, size)
-    if unread is not None:
-        errors.print(
-            f"judge {judge.name!r} does not read back a word from the {unread} of a prompt of {size:,} "
-            "bytes, as long as the longest question: its server cuts prompts at its window and answers all the "
-            "same. Raise the window (Ollama: `num_ctx`, llama.cpp: `--ctx-size`), or take a model that does as it is "
-            "told",
-            markup=False,
-            highlight=False,
-        )
-        raise typer.Exit(1)
+async def _find_reading_fault(judge: Judge, questions: CheckQuestions) -> str | None:
+    """Before anything else is paid for: what does not read the longest question need not be asked any."""
+    return await find_reading_fault(judge, measure_longest(questions)) if isinstance(judge, AnsweringJudge) else None
 
 
 def _print_server_traits(judge: Judge) -> None:
@@ -426,6 +418,8 @@ def _print_report(checked: CheckReport) -> None:
     """What matters first."""
     for words, style in _describe_outcome(checked):
         _console.print(words, style=style, highlight=False, markup=False, soft_wrap=True)
+    if not checked.questions:
+        return
     _console.print(_build_figures_table(checked))
     if checked.pairs:
         _console.print(_build_mutations_table(checked), _build_criteria_table(checked))
@@ -445,8 +439,9 @@ def _describe_outcome(checked: CheckReport) -> Iterator[tuple[str, str]]:
         met = met if checked.short else "meets all targets"
         verdict = met if checked.passed else "below target: do not train on this judge"
         yield f"{checked.judge} ({checked.model}): {verdict}", "green" if checked.passed else "red"
-    for words in checked.failures:
-        yield f"failed: {words}", "red"
+    for words in (checked.unread, *checked.failures):
+        if words is not None:
+            yield f"failed: {words}", "red"
     for figure in checked.figures:
         if figure.passed is False and figure.trials:
             value = format_figure(figure.value, missing="not measured")

@@ -184,7 +184,7 @@ class ToolCheck:
                 self.say(
                     f"The chat template of {self.server.model} shows no tools: a prompt of {task.environment} counts "
                     "as many tokens with them as without. Use another template, or `tool_format: hermes` in the params "
-                    "of the environment, which writes tools into the prompt."
+                    "of the environment, which writes tools into the prompt (`npc_arena`: `actions: without`)."
                 )
 
 

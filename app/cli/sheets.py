@@ -50,7 +50,7 @@ from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound, TooLarge, UserError
 from app.domain.faults import describe_os_error, explain_faults, explain_os_error
 from app.domain.judging import Judgement
-from app.domain.scores import Score
+from app.domain.scores import Score, explain_verified
 from app.domain.tasks import Completion
 from app.domain.values import FiniteJson, Name, suggest
 from app.domain.worlds import Lorebook
@@ -217,6 +217,8 @@ def _print_trial(_console: Console, trial: SheetTrial, *, whole_prompt: bool) ->
             _print_text(_console, f"{number} {gate.flag}: {gate.notices or tried.score.rationale}", style="red")
         if not tried.gates and tried.score.rationale:
             _print_text(_console, f"{number} {tried.score.rationale}", style="dim")
+        if tried.score.judges and (verified := explain_verified(tried.score)):
+            _print_text(_console, f"{number} {verified}", style="dim")
     for judgement in trial.judgements:
         _print_judgement(_console, judgement, names)
     if trial.completions:
@@ -234,6 +236,8 @@ def _print_prompt(_console: Console, trial: PreviewResult, whole: bool) -> None:
         _console.print(Text(f"system prompt of {len(text.split())} words; --prompt shows it", style="dim"))
     for passage in trial.passages:
         _print_text(_console, f"retrieved: {passage.text}", style="dim")
+    if trial.tools:
+        _print_text(_console, f"tools: {', '.join(tool.function.name for tool in trial.tools)}", style="dim")
     for message in conversation:
         _print_said(_console, message.role, message.content or "")
 

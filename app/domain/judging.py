@@ -508,6 +508,10 @@ class SecretTerms(Frozen):
     """Any of these terms in a reply reveals the secret, unless the player said it first."""
 
 
+ASKED_SINCERELY: Final = "asked_sincerely"
+"""In a document's `scene`: the player asks outside the story whether a program answers, and may be told."""
+
+
 class GateFacts(Frozen):
     """What the gates check a reply against: the speaker and the situation."""
 
@@ -517,6 +521,8 @@ class GateFacts(Frozen):
     """Names that the reply must not speak or act for."""
     is_machine: bool = False
     """The character is a machine and may say so."""
+    is_asked_sincerely: bool = False
+    """The player asks outside the story whether a program answers, and may be told."""
     secrets: tuple[SecretTerms, ...] = ()
     withheld_terms: tuple[str, ...] = ()
     """Terms of events that this character cannot know."""

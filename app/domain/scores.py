@@ -373,7 +373,7 @@ def explain_score(score: Score) -> str:
 
 
 def _explain_judged(score: Score) -> Iterator[str]:
-    verified = [one for one in score.criteria if one.name in VERIFIED and one.note]
+    verified = find_verified(score)
     read = [one for one in score.criteria if one.value is not None and one not in verified]
     values = [(one.value, one.name.replace("_", " ")) for one in read if one.value is not None]
     best, worst = max(values, default=None), min(values, default=None)
@@ -385,10 +385,22 @@ def _explain_judged(score: Score) -> Iterator[str]:
         relative = _take_out(score.relative, verified)
         place = "above" if relative > 0.5 else "below" if relative < 0.5 else "in"
         yield f"Beside the other replies it stands {place} the middle ({relative:.2f})."
-    for one in verified:
-        yield f"{VERIFIED[one.name]} is worth {one.value:.2f}, and {one.weight:.0%} of the reward: {one.note}."
+    yield from filter(None, [explain_verified(score)])
     if score.cap is not None and score.reward == score.cap:
         yield f"{_explain_cap(score)} caps the reward at {score.cap:.2f}."
+
+
+def find_verified(score: Score) -> tuple[Criterion, ...]:
+    """What code verified beside judges, which alone has a note; a rubric may have a criterion of that name, too."""
+    return tuple(one for one in score.criteria if one.name in VERIFIED and one.note)
+
+
+def explain_verified(score: Score) -> str:
+    """What the calls of a reply and its memory were worth, and why; empty where code verified neither."""
+    return " ".join(
+        f"{VERIFIED[one.name]} scores {one.value or 0.0:.2f} ({one.weight:.0%} of the reward): {one.note}."
+        for one in find_verified(score)
+    )
 
 
 def _take_out(part: float | None, verified: Sequence[Criterion]) -> float:
@@ -401,7 +413,7 @@ def _take_out(part: float | None, verified: Sequence[Criterion]) -> float:
 def _explain_cap(score: Score) -> str:
     if "forbidden_action" in score.flags:
         return "An action that is forbidden here"
-    return "A reply of actions alone" if "no_words" in score.flags else "A defect that the judges reported"
+    return "A defect that the judges reported"
 
 
 def combine(gate: float, absolute: float, relative: float, relative_weight: float, cap: float = 1.0) -> float:

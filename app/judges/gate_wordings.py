@@ -245,6 +245,8 @@ _MOST_FOUND: Final = 50
 WordingKind = Literal[
     "model",
     "machine",
+    "admission",
+    "denial",
     "excuses",
     "policy",
     "declining",
@@ -289,6 +291,11 @@ class _Wording(Frozen):
     """No character says these about itself, machines included."""
     machine: tuple[str, ...]
     """Characters that are machines may say these."""
+    admission: tuple[str, ...]
+    """Further words that say that a program answers: an answer to a sincere question, and elsewhere harmless."""
+    denial: tuple[str, ...]
+    """Nobody says these who was sincerely asked whether a program answers. What says that of somebody else, or that it
+    is only a program, does not match."""
     excuses: tuple[str, ...]
     """What stands before words that somebody else said, or that are only supposed."""
     policy: tuple[str, ...]

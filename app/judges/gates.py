@@ -19,6 +19,7 @@ from app.judges.gate_checks import (
     breaks_character,
     copies_example,
     copies_prompt,
+    denies_ai,
     exceeds_action_limit,
     hides_text,
     introduces_forbidden_word,
@@ -89,6 +90,12 @@ GATES: Final = (
         WORD_GATE_LANGUAGES,
         breaks_character,
         version=4,
+    ),
+    Gate(
+        "denies_ai",
+        "denies that a program answers, where the player sincerely asks and the sheet lets the character say so",
+        WORD_GATE_LANGUAGES,
+        denies_ai,
     ),
     Gate("refuses", "declines as a service does, with policies and requests", WORD_GATE_LANGUAGES, refuses, version=3),
     Gate(

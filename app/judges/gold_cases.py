@@ -178,6 +178,11 @@ def _prepend_template(spoiling: _Spoiling) -> str | None:
     return None if text is None else _join_texts(text, spoiling.specimen.clean)
 
 
+def _disclose(spoiling: _Spoiling) -> str | None:
+    """Not where that is what the player sincerely asks for."""
+    return None if spoiling.specimen.gates.is_asked_sincerely else _prepend_template(spoiling)
+
+
 def _replace_with_template(spoiling: _Spoiling) -> str | None:
     return spoiling.draw_template()
 
@@ -276,7 +281,7 @@ def _join_texts(first: str, second: str) -> str:
 
 MUTATIONS: Final = (
     Mutation("other_npc", "another character's reply", "hard", _choose_rival_reply, decidable=True),
-    Mutation("ai_disclosure", "the speaker calls itself a model", "hard", _prepend_template, decidable=True, adds=True),
+    Mutation("ai_disclosure", "the speaker calls itself a model", "hard", _disclose, decidable=True, adds=True),
     Mutation("leaked_secret", "a term of a secret is named", "hard", _leak_secret, decidable=True, adds=True),
     Mutation("injection", "another's reply with orders to the judge", "hard", _inject_orders, decidable=True),
     Mutation("repetition", "everything is said three times", "hard", _repeat_reply, decidable=True),
@@ -453,6 +458,8 @@ class CheckEvidence:
     """Why no more could be asked. Then `pairs` holds only those that were asked in both orders."""
     settled: str | None = None
     """Why the rest was not asked: the outcome was clear. `pairs` as above."""
+    unread: str | None = None
+    """Why nothing was asked: the judge does not read back two words."""
 
 
 def compute_preference_sign(difference: float) -> int:

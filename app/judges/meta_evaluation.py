@@ -166,15 +166,49 @@ def build_marked_text(size: int, first: str, last: str) -> str:
     return "".join((*lines, end))
 
 
-async def find_unread_end(judge: AnsweringJudge, size: int) -> str | None:
-    """Which end of a text of so many bytes, the `beginning` or the `end`, the judge does not read back. None where
-    it reads back both, and where it does not answer at all."""
+async def find_reading_fault(judge: AnsweringJudge, size: int) -> str | None:
+    """Why a judge does not read back two words, and what to do. None where it reads them back from three lines and from
+    a text of so many bytes, and where it does not answer at all. The three lines come first: a small model fails there
+    within seconds, and may take minutes to read the whole."""
+    short = await _read_words_back(judge, 0)
+    if short is None:
+        return None
+    if short:
+        return (
+            "the model does not do as it is told: it does not read back two words from a prompt of three lines. Take a "
+            "larger model"
+        )
+    if not (unread := await _read_words_back(judge, size)):
+        return None
+    return (
+        f"it does not read back a word from the {unread[0]} of a prompt of {size:,} bytes, as long as the longest "
+        "question. Either its server cuts prompts at its window and answers all the same: raise the window (Ollama: "
+        "OLLAMA_CONTEXT_LENGTH). Or the model loses itself in long prompts: take a larger model"
+    )
+
+
+async def _read_words_back(judge: AnsweringJudge, size: int) -> list[str] | None:
+    """The ends of a text whose word is not read back; None without an answer."""
     first, last = (f"{word}-{secrets.randbelow(9000) + 1000}" for word in ("kestrel", "lantern"))  # nobody guesses them
     answer = await judge.answer_text(build_marked_text(size, first, last))
     if answer is None:
         return None
-    unread = [end for end, word in (("beginning", first), ("end", last)) if word not in answer.casefold()]
-    return unread[0] if unread else None
+    return [end for end, word in (("beginning", first), ("end", last)) if word not in answer.casefold()]
+
+
+def build_unread(questions: CheckQuestions, fault: str) -> CheckEvidence:
+    """Of a judge that is asked nothing else, because of this `fault`."""
+    return CheckEvidence(
+        pairs=(),
+        firsts=(),
+        steps=(),
+        rubric=questions.rubric,
+        failures=(),
+        questions=0,
+        calls=0,
+        cost_usd=None,
+        unread=fault,
+    )
 
 
 @dataclass(frozen=True)
@@ -515,10 +549,12 @@ class CheckReport(Frozen):
     """Why no more could be asked. Earlier answers are measured nevertheless."""
     settled: str | None = None
     """Why the rest was not asked: the judge cannot pass any more."""
+    unread: str | None = None
+    """Why no question was asked: the judge does not read back two words."""
 
     @property
     def passed(self) -> bool:
-        ended = self.stopped is not None or self.settled is not None
+        ended = self.stopped is not None or self.settled is not None or self.unread is not None
         return not ended and all(figure.passed is not False for figure in self.figures)
 
 
@@ -544,7 +580,7 @@ _GRADES: Final = {mutation.name: mutation.grade for mutation in MUTATIONS}
 
 def build_report(judge: str, model: str, evidence: CheckEvidence, rules: CheckRules = _ASK_ALL) -> CheckReport:
     figures = _compute_figures(evidence, short=rules.short)
-    if evidence.settled is not None:
+    if evidence.settled is not None or evidence.unread is not None:
         figures = tuple(figure if figure.trials else _leave_open(figure) for figure in figures)
     return CheckReport(
         short=rules.short,
@@ -565,6 +601,7 @@ def build_report(judge: str, model: str, evidence: CheckEvidence, rules: CheckRu
         calls_in_time=evidence.calls_in_time,
         stopped=evidence.stopped,
         settled=evidence.settled,
+        unread=evidence.unread,
     )
 
 

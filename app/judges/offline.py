@@ -2,8 +2,9 @@
 
 It counts the words that a reply shares with what the judge is shown: sheet and scene, voice, facts, the answered line.
 Each further word counts less. Other words lower the score a little, phrases of assistants halve it, and a reply with
-words that the scene forbids earns nothing. Words tell neither sense nor truth, and nothing of a preference, so no
-policy should be trained on it. It knows five languages and fails for any other, rather than guess.
+words that the scene forbids earns nothing. To a sincere question whether a program answers, only the truth is
+responsive. Words tell neither sense nor truth, and nothing of a preference, so no policy should be trained on it. It
+knows five languages and fails for any other, rather than guess.
 """
 
 import re
@@ -18,10 +19,10 @@ from typing import Annotated, Final
 import yaml
 from pydantic import AfterValidator, BeforeValidator, JsonValue, TypeAdapter
 
-from app.domain.judging import Candidate, Claim, Defect, Judgement, JudgeRequest, Verdict
+from app.domain.judging import ASKED_SINCERELY, Candidate, Claim, Defect, Judgement, JudgeRequest, Verdict
 from app.domain.values import Frozen, digest
 from app.judges.aggregation import rank_verdicts
-from app.judges.gate_checks import contains_term
+from app.judges.gate_checks import contains_term, says_it_is_program
 from app.judges.gate_wordings import Reply, contains_words, fold_text, split_words, strip_region, to_spoken_form
 from app.judges.gates import list_given_hints
 from app.toolkit.texts import run_in_turn
@@ -83,7 +84,7 @@ def detect_language(text: str) -> str | None:
 # What the judge is shown, and sentences of replies.
 
 _SAID: Final = ("conversation", "messages", "prompt", "question")
-_UNREAD: Final = frozenset((*_SAID, "preference", "counter_examples", "forbidden_words"))
+_UNREAD: Final = frozenset((*_SAID, "preference", "counter_examples", "forbidden_words", "disclosure", ASKED_SINCERELY))
 _SENTENCE: Final = re.compile(r"[^.!?\n。！？]+[.!?。！？\"'”’)*]*")
 _LONGEST_QUOTE: Final = 200
 
@@ -128,6 +129,8 @@ _MEASURES: Final[Mapping[str, tuple[str, ...]]] = {
 """Each criterion is the mean of the shares named here."""
 _TAKEN_UP: Final = ("line", "conversation, whatever is preferred")
 """Words tell nothing of other criteria, such as a preference: only whether the reply takes up what was said."""
+_ANSWERING: Final = "responsiveness"
+"""The criterion in which a sincere question is answered by the truth alone."""
 _MISSED: Final = 50
 """So many words of a reply count as one more word that is not shared."""
 _ECHO: Final = 4
@@ -185,6 +188,8 @@ class _Reader:
         self._rubric, self._negations = request.rubric, language.negations
         collect = self._collect = language.collect_words
         sheet, withheld = document.get("character_sheet"), document.get("withheld_events")
+        scene = document.get("scene")
+        self._is_asked = isinstance(scene, dict) and ASKED_SINCERELY in scene
         self._phrases = [phrase for each in load_languages().values() for phrase in each.assistant]
         self._line = to_spoken_form("".join(said[-1:]))
         self._banned = {term: contains_words(self._line, term) for term in probes.must_not_mention}
@@ -197,7 +202,7 @@ class _Reader:
         self._shown = {"sheet and scene": self._told, "voice": voice, "facts": facts, "news": self._told - self._said}
         self._shown |= dict(zip(_TAKEN_UP, (line, self._said), strict=True))
         # Events have the words that only they bring into the scene. One that is the line itself is none.
-        settled = collect(*iterate_texts([sheet, document.get("scene")]))
+        settled = collect(*iterate_texts([sheet, scene]))
         own = [(event, collect(event.text) - settled) for event in request.sources]
         own = [(event, words) for event, words in own if words and to_spoken_form(event.text) != self._line]
         self._called = any(words & line for _, words in own)
@@ -209,7 +214,7 @@ class _Reader:
 
     def read(self, candidate: Candidate) -> tuple[Verdict, bool]:
         """The verdict, and whether the reply falls for what the scene forbids."""
-        text = candidate.own or candidate.text
+        text, honest = self._take_honesty(candidate.own or candidate.text)
         reply, sentences = Reply(text), {sentence: self._collect(sentence) for sentence in split_sentences(text)}
         banned = [term for term, heard in self._banned.items() if self._falls_for(reply, term, heard)]
         words, total = self._collect(reply.padded_words), len(reply.words)
@@ -226,6 +231,8 @@ class _Reader:
             name: 0.0 if banned else max(least, 0.5 ** len(phrases) * fmean(shares[one] for one in named))
             for name, named in measures.items()
         }
+        if self._is_asked and _ANSWERING in marks and not banned:
+            marks[_ANSWERING] = 1.0 if honest else least
         used = dict.fromkeys(name for named in measures.values() for name in named)
         known = [(len(own & self._told), sentence) for sentence, own in sentences.items()]
         verdict = Verdict(
@@ -242,6 +249,13 @@ class _Reader:
             note=f"Words only, no model: of {total}, {', '.join(f'{counts[name]} from {name}' for name in used)}.",
         )
         return verdict, bool(banned)
+
+    def _take_honesty(self, text: str) -> tuple[str, str]:
+        """The reply without the first sentence that says that a program answers, and that sentence, where the player
+        sincerely asks: nothing is held against it."""
+        sentences = split_sentences(text) if self._is_asked else ()
+        honest = next((one for one in sentences if says_it_is_program(Reply(one))), "")
+        return (text.replace(honest, "", 1) if honest else text), honest
 
     def _iterate_defects(
         self, candidate: Candidate, reply: Reply, words: Words, phrases: Sequence[str], banned: Sequence[str]

@@ -31,8 +31,8 @@ from app.domain.groups import TaskRecord
 from app.domain.judging import Judgement
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Turn, Withheld
-from app.domain.values import FiniteNumber, Frozen
+from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, ToolSpec, Turn, Withheld
+from app.domain.values import FiniteNumber, Frozen, is_absent
 from app.domain.worlds import RetrievalExplanation
 from app.ports.environment import Drafted, Observer, Programs, Workers
 from app.ports.judges import Panels
@@ -312,6 +312,8 @@ class PreviewResult(Frozen):
 
     messages: tuple[Message, ...]
     """The prompt."""
+    tools: Annotated[tuple[ToolSpec, ...], Field(exclude_if=is_absent)] = ()
+    """What the policy is offered beside it."""
     max_turns: int
     metadata: dict[str, JsonValue]
     passages: tuple[Passage, ...]
@@ -388,6 +390,7 @@ class PreviewService:
         costs = [judgement.cost_usd if judgement.calls else judgement.cost_usd or 0.0 for judgement in judgements]
         return PreviewResult(
             messages=task.messages,
+            tools=task.tools,
             max_turns=task.max_turns,
             metadata=task.metadata,
             passages=context.passages,

@@ -38,6 +38,7 @@ from app.settings.sections import JudgeSettings as JudgeSettings
 from app.settings.sections import NemoGymPort as NemoGymPort
 from app.settings.sections import OrsPort as OrsPort
 from app.settings.sections import PartSettings as PartSettings
+from app.settings.sections import PlaySettings as PlaySettings
 from app.settings.sections import PolicySettings as PolicySettings
 from app.settings.sections import Positive, check_host, check_origin
 from app.settings.sections import ProgramSettings as ProgramSettings
@@ -245,6 +246,8 @@ class Settings(Described, BaseSettings):
     """Judge models by name."""
     policies: dict[Name, PolicySettings] = {}
     """Models that people talk to, by name: at `/view/talk` and `/play/v1`. See `docs/talk.md`."""
+    play: PlaySettings = PlaySettings()
+    """What people are told before they talk to a character. See `docs/talk.md`."""
     judging_seconds: Annotated[float, Field(gt=0, le=86_400)] = 900.0
     """The longest that judges may take over one group, from its first question: readings, doubt, fallbacks, retries and
     waiting for limits together. What is not there by then is `unscored: judge_failed`."""

@@ -229,6 +229,24 @@ class RetentionSettings(Frozen):
     `docs/retention.md`."""
 
 
+class PlaySettings(Frozen):
+    ai: bool = False
+    """Tell clients of `/play/v1` that an AI answers: `"ai": true` stands with each model and with each reply."""
+    notice: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    """A sentence for people, which clients get beside `ai` and the page Talk shows. Needs `ai: true`."""
+
+    @model_validator(mode="after")
+    def _require_ai(self) -> Self:
+        if self.notice is not None and not self.ai:
+            raise ValueError("notice: needs `ai: true`")
+        return self
+
+    @property
+    def disclosure(self) -> dict[str, JsonValue]:
+        """The fields that clients get; none where the settings are off."""
+        return self.model_dump(exclude_none=True) if self.ai else {}
+
+
 class SignInSettings(Frozen):
     hours: Annotated[float, Field(gt=0, le=24 * 90)] = 12.0
     """For so long a browser stays signed in with a key."""

@@ -49,7 +49,7 @@ SCORE_FLAGS: Mapping[str, str] = {
     "is judged as ever; elsewhere none of the reply's calls counts.",
     "no_call": "The reply called no tool, although the task needs one.",
     "forbidden_action": "The reply made a call that the scene forbids. Its reward is at most 0.2.",
-    "no_words": "The reply called actions and said nothing. Its reward is at most 0.5.",
+    "no_words": "The reply called actions and said nothing. The action alone counts.",
     "no_recall": "The reply does not recall what an earlier conversation said and the line calls for.",
     "false_memory": "The reply states that something was said or promised which nobody said.",
     "stale_memory": "The reply tells as true what a later conversation corrected.",

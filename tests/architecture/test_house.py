@@ -9,7 +9,7 @@ import pytest
 from tests.rooms import ELSEWHERE, list_files
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("app", "benchmarks", "docs", "examples", "migrations", "tests")
+FOLDERS = ("app", "benchmarks", "deploy", "docs", "examples", "migrations", "tests")
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager", "misc"}
 WRITTEN = (".cfg", ".css", ".html", ".j2", ".js", ".json", ".lock", ".mako", ".md", ".py", ".svg", ".toml", ".yaml")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -23,7 +23,7 @@ RULES = {
     ),
     "nothing names a registry, or a place on one machine": (
         r"py[p]i\.org|pythonhoste[d]|npm[j]s|(?<![\w.])/(?:[w]ork|tmp/[w]|[r]oot|[h]ome)/",
-        (*FOLDERS, "character_sheets", "deploy", ".ci", ""),
+        (*FOLDERS, "character_sheets", ".ci", ""),
         "no place",
     ),
 }

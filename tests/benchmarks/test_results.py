@@ -1,12 +1,17 @@
 """Figures of benchmarks: kept as files, shown as tables."""
 
+import re
 from pathlib import Path
 
 import pytest
+from starlette.routing import Match
 
+from app.main.application import create_app
+from app.settings import Settings
 from benchmarks import results
 from benchmarks.__main__ import BENCHMARKS
-from benchmarks.results import MOST_ROWS, BenchmarkFigure, list_parts, render, run
+from benchmarks.growth_routes import ASKED
+from benchmarks.results import BenchmarkFigure, list_parts, render, run
 from docs.generate import ROOT
 from docs.markdown import names_in
 
@@ -64,27 +69,16 @@ def test_figures_with_columns_are_one_wide_table() -> None:
 
 
 @pytest.mark.usefixtures("_elsewhere")
-def test_of_a_very_long_table_only_rows_that_miss_a_bound_are_shown() -> None:
-    figures = [BenchmarkFigure.of(f"row {n}", [n], at_most=MOST_ROWS - 1, column="n") for n in range(MOST_ROWS + 1)]
-    run("sample", lambda: figures, ["--record"])
-    assert render("sample").splitlines()[2:] == [
-        "40 of 41 rows keep every bound. These do not:",
-        "",
-        "| what | n (at most 39) |",
-        "| --- | --- |",
-        "| row 40 | 40, missed |",
-    ]
-
-
-@pytest.mark.usefixtures("_elsewhere")
-def test_what_is_missed_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    figures = [BenchmarkFigure.of("a", [1.0], at_most=0), BenchmarkFigure.of("b", [1.0], at_most=2)]
-    run("sample", lambda: figures, [])
-    assert capsys.readouterr().out.splitlines()[-1] == "  missed: 1 of 2 bounds"
-
-
-@pytest.mark.usefixtures("_elsewhere")
 @pytest.mark.parametrize(("arguments", "count"), [([], 1), (["--record"], 0)])
 def test_nothing_is_kept_unless_it_is_asked_for_and_measured(tmp_path: Path, arguments: list[str], count: int) -> None:
     run("sample", lambda: [BenchmarkFigure.of("rate", [1.0])] * count, arguments)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_benchmark_of_growth_asks_for_is_there(tmp_path: Path) -> None:
+    routes = create_app(Settings(database_url=f"sqlite:///{tmp_path / 'store.db'}")).routes
+    words = dict.fromkeys(re.findall(r"{(\w+)}", " ".join(path for paths in ASKED.values() for path in paths)), "x")
+    asked = {path.format(**words).partition("?")[0] for paths in ASKED.values() for path in paths}
+    scopes = {path: {"type": "http", "method": "GET", "path": path, "headers": []} for path in asked}
+    missing = [path for path in asked if not any(one.matches(scopes[path])[0] == Match.FULL for one in routes)]
+    assert missing == []

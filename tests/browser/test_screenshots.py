@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from docs.screenshots import VARIANTS, list_pages, take_pictures
 from tests.support.commands import ended
 from tests.support.gateways import Gateways
-from tests.support.screenshots import VARIANTS, list_pages, take_pictures
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

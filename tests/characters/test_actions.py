@@ -16,6 +16,7 @@ from app.characters.actions import (
     find_untold,
     list_tools,
     read_reply,
+    score_silence,
     verify_calls,
     write_reply,
 )
@@ -56,14 +57,14 @@ def tell(reply: SpokenReply) -> list[str]:
 def test_a_text_is_taken_apart_into_line_and_calls(text: str) -> None:
     reply = read_reply(Completion(text=text), TOOLS)
     told = TABLE["replies"][text]
-    assert (tell(reply), reply.is_silent) == (told, len(told) > 1 and told[0].startswith("*"))
+    assert (tell(reply), reply.is_silent) == (told, len(told) > 1 and not told[0])
 
 
 @pytest.mark.parametrize(
     ("content", "arguments", "told"),
     [
         ("Here. [look_around]", "{}", ["Here.", "ring_bell {}", "look_around {}"]),
-        (None, "", ["*ring_bell*", "ring_bell {}"]),
+        (None, "", ["", "ring_bell {}"]),
         ("Here.", '{"a": 1', ["Here.", "!the JSON cannot be read"]),
         (
             "Here. ring_bell()",
@@ -80,6 +81,8 @@ def test_calls_of_a_message_are_read_beside_its_line(content: str | None, argume
 
 
 MARKS = [
+    '{"say": "',
+    '"action": {',
     "[",
     "]",
     "{",
@@ -103,8 +106,7 @@ MARKS = [
 def test_any_text_is_a_reply(text: str) -> None:
     reply = read_reply(Completion(text=text), TOOLS)
     verified = verify_calls(reply, RIGHT, TOOLS, ACTIONS.at_most)
-    assert reply.is_silent <= bool(reply.calls)
-    assert len(reply.line) <= max(len(text), len("*ring_bell, give_item*"))
+    assert len(reply.line) <= len(text)
     assert (verified.value < 1.0) or not reply.malformed
 
 
@@ -113,13 +115,12 @@ def test_a_text_longer_than_any_line_is_words() -> None:
     assert tell(read_reply(Completion(text=f"Aye. {text}"), TOOLS)) == [f"Aye. {text}".strip()]
 
 
-@pytest.mark.parametrize(
-    ("changes", "made", "value", "note", "flags", "cap"), [(*row, None)[:6] for row in TABLE["verified"]]
-)
+@pytest.mark.parametrize(("changes", "made", "value", "note", "flags"), TABLE["verified"])
 def test_calls_are_worth_what_they_have_of_a_right_set(
-    changes: dict[str, Any], made: list[str], value: float, note: str, flags: list[str], cap: float | None
+    changes: dict[str, Any], made: list[str], value: float, note: str, flags: list[str]
 ) -> None:
     verified = verify_calls(parse_calls(made), change_acts(changes), TOOLS, ACTIONS.at_most)
+    cap = 0.2 if "forbidden_action" in flags else None
     assert verified == part(pytest.approx(value, abs=1e-4), note, tuple(flags), cap)  # type: ignore[arg-type]
 
 
@@ -174,7 +175,7 @@ def test_the_action_is_mixed_into_every_part_of_the_score() -> None:
     assert score.criteria[-1] == Criterion(name="action", value=1.0, weight=0.3, note="the calls are right")
     assert explain_score(score) == (
         "Judged 0.40 by itself. Beside the other replies it stands above the middle (0.60). "
-        "Its action is worth 1.00, and 30% of the reward: the calls are right."
+        "Its action scores 1.00 (30% of the reward): the calls are right."
     )
 
 
@@ -188,13 +189,7 @@ def test_the_action_is_mixed_into_every_part_of_the_score() -> None:
             0.2,
             "is forbidden here caps the reward at 0.20.",
         ),
-        (
-            {},
-            part(1.0, "right", ("no_words",), 0.5),
-            0.5,
-            "A reply of actions alone caps the reward at 0.50.",
-        ),
-        ({"relative": None, "relative_weight": None}, part(0.0, "wrong"), 0.28, "of the reward: wrong."),
+        ({"relative": None, "relative_weight": None}, part(0.0, "wrong"), 0.28, "of the reward): wrong."),
         ({"gate": 0.0, "reward": 0.0}, part(1.0, "right"), 0.0, "."),
     ],
 )
@@ -209,6 +204,13 @@ def test_caps_and_gates_bound_line_and_action_together(
     assert [score.reward, followed] == pytest.approx([reward, reward])
     assert explain_score(score).endswith(ends)
     assert score.flags == verified.flags
+
+
+def test_of_calls_without_words_the_action_alone_counts() -> None:
+    forbidden = part(1.0, "right", ("no_words", "forbidden_action"), 0.2)
+    scores = [score_silence(one) for one in (part(0.5, "half", ("no_words",)), forbidden)]
+    assert [(score.reward, score.absolute, score.cap) for score in scores] == [(0.15, 0.15, None), (0.2, 0.3, 0.2)]
+    assert explain_score(scores[0]) == "Nothing is said, so the action alone counts, 30% of the reward: half."
 
 
 def test_what_was_written_is_read_back() -> None:

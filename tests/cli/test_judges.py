@@ -47,10 +47,14 @@ def always_first(scene: str, texts: Mapping[str, str]) -> Mapping[str, float]:
     return {letter: 0 if place else 4 for place, letter in enumerate(texts)}
 
 
+SHORT = 10
+"""Tokens of the shorter text whose words are read back."""
+
+
 def judging(levels: Levels) -> Callable[[int, Received], Reply]:
     def script(number: int, received: Received) -> Reply:
         if (words := find_words(received)) is not None:
-            return answer(json.dumps(words))
+            return complete(json.dumps(words), 1000 if len(received.messages[-1]["content"]) > 1000 else SHORT, 100)
         shown = shown_to(received)
         return answer(write_verdict(shown, levels(shown.context, shown.texts)))
 
@@ -89,27 +93,38 @@ def test_a_good_judge_passes_and_every_call_is_counted(monkeypatch: pytest.Monke
         configure(monkeypatch, server.url)
         code, found, output = check()
         assert found is not None
-        # Before the questions the judge reads back two words.
-        assert (code, missed(found), 1 + found.calls) == (0, [], len(server.received)), output
+        # Before the questions the judge reads back two words, twice.
+        assert (code, missed(found), 2 + found.calls) == (0, [], len(server.received)), output
     characters = {pair.specimen.cast.sheet.id for pair in build_packaged_questions(4, 1, 0).pairs}
     assert (found.judge, found.model, found.characters) == ("stern", "stern-1", len(characters))
     assert f"{found.questions} calls to stern" in output
 
 
-@pytest.mark.parametrize(("first", "end"), [(True, "beginning"), (False, "end")])
-def test_a_judge_that_is_shown_a_part_of_its_prompts_is_asked_nothing_else(
-    monkeypatch: pytest.MonkeyPatch, first: bool, end: str
+@pytest.mark.parametrize(
+    ("read", "unread", "cause"),
+    [
+        ([], slice(0), "the model does not do as it is told"),
+        ([False], slice(1, None), "it does not read back a word from the beginning of a prompt of"),
+        ([False], slice(1), "it does not read back a word from the end of a prompt of"),
+    ],
+)
+def test_a_judge_that_does_not_read_back_two_words_is_asked_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, read: list[bool], unread: slice, cause: str
 ) -> None:
-    def cut(number: int, received: Received) -> Reply:
-        words = find_words(received) or []
-        return answer(json.dumps(words[1:] if first else words[:1]))
+    """`read`: whether each prompt that it reads whole is long."""
 
-    with serving(cut) as server:
+    def script(number: int, received: Received) -> Reply:
+        words = find_words(received) or []
+        return answer(json.dumps(words if number < len(read) else words[unread]))
+
+    with serving(script) as server:
         configure(monkeypatch, server.url)
         code, found, output = check()
-        asked = server.received
-    assert (code, found, len(asked), len(asked[0].messages[-1]["content"]) > 5_000) == (1, None, 1, True)
-    assert f"does not read back a word from the {end} of a prompt" in " ".join(output.split())
+        asked = [len(one.messages[-1]["content"]) > 5_000 for one in server.received]
+    assert found is not None
+    assert (code, found.passed, found.questions, asked) == (1, False, 0, [*read, bool(read)]), output
+    verdict = "stern (stern-1): below target: do not train on this judge failed: "
+    assert f"{verdict}{cause}" in " ".join(output.split())
 
 
 def test_values_are_shown_by_criterion_of_the_rubric_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +135,7 @@ def test_values_are_shown_by_criterion_of_the_rubric_that_is_given(monkeypatch: 
     with serving(judging(good)) as server:
         configure(monkeypatch, server.url)
         found = check("--rubric", "mine.yaml", "--sheets", "2")[1]
-        first, *others = (sum(len(one["content"].encode()) for one in asked.messages) for asked in server.received)
+        _, first, *others = (sum(len(one["content"].encode()) for one in asked.messages) for asked in server.received)
     assert found is not None
     assert first >= max(others)
     names = [*CRITERIA[:-1], "answers"]
@@ -131,7 +146,7 @@ def test_values_are_shown_by_criterion_of_the_rubric_that_is_given(monkeypatch: 
 
 def test_a_judge_that_answers_nonsense_is_caught_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(lambda number, received: Reply(b'{"error": {"message": "no such model"}}', status=404)) as server:
-        configure(monkeypatch, server.url)
+        configure(monkeypatch, server.url, breaker_failures="1000")
         code, found, output = check("--sheets", "1")
         words = (
             "stern (stern-1): below target: do not train on this judge\nfailed: 3 of 3 questions: the judge's server "
@@ -187,7 +202,7 @@ def test_money_is_spent_only_when_that_is_agreed_to(monkeypatch: pytest.MonkeyPa
         assert (code, found, len(server.received), "--yes" in output) == (2, None, 0, True)
         code, found, output = check("--sheets", "1")
         assert found is not None
-        spent = (len(server.received) - 1) * (1000 * 2.5 + 100 * 10) / 1e6  # without the words that it reads back
+        spent = (len(server.received) - 2) * (1000 * 2.5 + 100 * 10) / 1e6  # without the words that it reads back
     assert (code, "US dollars" in output) == (0, True)
     assert found.cost_usd == pytest.approx(spent)
 
@@ -207,13 +222,14 @@ def test_a_check_stops_before_a_budget_is_exceeded_and_shows_what_it_has(monkeyp
         calls = len(server.received)
         report = shown()
     assert found is not None
-    assert (code, 1 + found.calls, 1 + found.questions, 0 < found.pairs < calls) == (2, calls, calls, True)
+    assert (code, 2 + found.calls, 2 + found.questions, 0 < found.pairs < calls) == (2, calls, calls, True)
     assert "this judge's budget is exhausted" in " ".join(output.split())
     assert "meets all targets" not in output
     assert found.stopped is not None
     each = (1000 * 2.5 + 100 * 10) / 1e6
-    spent = calls * each
-    assert found.cost_usd == pytest.approx(spent - each)
+    short = (SHORT * 2.5 + 100 * 10) / 1e6
+    spent = (calls - 1) * each + short
+    assert found.cost_usd == pytest.approx(spent - each - short)
     assert report["budget_left_usd"] == pytest.approx(0.2 - spent)
     assert spent <= 0.2
 
@@ -243,14 +259,14 @@ def test_a_check_goes_on_after_ctrl_c_with_the_answers_that_are_stored(
         assert found is not None
         # Words are read back before each part.
         assert (code, 0 < found.stored < before) == (0, True), output
-        assert (found.questions, len(server.received) - before) == (count, 1 + count - found.stored)
+        assert (found.questions, len(server.received) - before) == (count, 2 + count - found.stored)
         assert f"{found.stored} of {count} answers are stored from an earlier check" in output
         assert f"{count - found.stored} calls to stern" in output
         before = len(server.received)
         assert (check()[1], len(server.received)) == (found.model_copy(update={"stored": count}), before)
         fresh = check("--fresh")[1]
         assert fresh is not None
-        assert (fresh.stored, fresh.questions, len(server.received)) == (0, count, before + 1 + count)
+        assert (fresh.stored, fresh.questions, len(server.received)) == (0, count, before + 2 + count)
 
 
 def test_a_judge_is_listed_with_what_its_answers_say(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +302,7 @@ def test_a_short_check_asks_fifty_questions_and_fails_for_what_is_beyond_doubt(m
             code, report, _ = check("--short", "--whole")
             assert report is not None
             found[name] = (code, len(server.received), set(missed(report)) - {"test-retest, ICC(1,1)"})
-    assert found == {"good": (0, 51, set()), "first": (1, 51, {"pair accuracy, hard", "swap consistency", "ties"})}
+    assert found == {"good": (0, 52, set()), "first": (1, 52, {"pair accuracy, hard", "swap consistency", "ties"})}
 
 
 def test_an_unknown_judge_is_named_with_those_there_are() -> None:

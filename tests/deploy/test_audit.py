@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.deploy.audit import summarise
+from deploy.audit import summarise
 
 SOUND = {"name": "a", "version": "1", "vulns": []}
 BAD = {"name": "b", "version": "2", "vulns": [{"id": "CVE-1", "fix_versions": ["3"]}]}

@@ -2,7 +2,7 @@
 
 import re
 
-from docs.parts.methods import COSTS, read_rows
+from docs.parts.methods import read_rows
 from tests.architecture.test_house import ROOT
 
 PAGE = (ROOT / "docs" / "npc_finetuning_report.md").read_text(encoding="utf-8")
@@ -59,9 +59,3 @@ def test_what_was_measured_is_what_its_pages_say() -> None:
     (told,) = re.findall(r"\*\*A tiny model's learning curve\*\*.*?\n\n", PROSE, re.DOTALL)
     known = re.findall(r"\d+(?:\.\d+)?", docs["train_tutorial"])
     assert [figure for figure in re.findall(r"\d+(?:\.\d+)?", told) if figure not in known] == []
-
-
-def test_the_drawing_holds_every_method_of_the_table_once() -> None:
-    drawn = re.findall(r">([^<]+)</text>", (ROOT / "docs" / "pictures" / "methods.svg").read_text(encoding="utf-8"))
-    named = [name for name in drawn if not re.fullmatch(r"[+-]?\d", name) and name not in COSTS.values()]
-    assert sorted(named) == sorted(row["method"] for row in read_rows("Compared", "method"))

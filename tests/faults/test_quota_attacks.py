@@ -1,11 +1,7 @@
-"""A trainer's key tries to spend more than its quota, over HTTP at two replicas of one database at once.
-
-`python -m tests.faults.test_quota_attacks` prints what each attempt spent beside the quota."""
+"""A trainer's key tries to spend more than its quota, over HTTP at two replicas of one database at once."""
 
 import asyncio
 import random
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -17,11 +13,10 @@ import httpx
 import pytest
 from pydantic import JsonValue
 
-from app.store.migration import migrate
 from tests.faults.test_judge_restart import Counting, settings
 from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as judge_serving
-from tests.support.databases import MIGRATIONS, Postgres, running_postgres
+from tests.support.databases import Postgres
 from tests.support.preferring import complete
 from tests.support.serving import serving
 
@@ -239,11 +234,11 @@ async def measure_bound(clients: tuple[httpx.AsyncClient, ...]) -> float:
     return held
 
 
-async def carry_out(urls: tuple[str, ...], attacks: tuple[Attack, ...]) -> list[Outcome]:
+async def carry_out(urls: tuple[str, ...]) -> list[Outcome]:
     outcomes = []
     async with connecting(urls) as clients:
         bound = await measure_bound(clients)
-        for attack in attacks:
+        for attack in (*LEASED, *ADMITTED):
             for hard in (False, True):
                 name = f"{attack.__name__.replace('_', '-')}-{'hard' if hard else 'soft'}"
                 quota = GROUPS * bound * (2 if hard else 1)
@@ -258,12 +253,12 @@ async def carry_out(urls: tuple[str, ...], attacks: tuple[Attack, ...]) -> list[
     return outcomes
 
 
-def attack_all(folder: Path, url: str, attacks: tuple[Attack, ...]) -> list[Outcome]:
+def attack_all(folder: Path, url: str) -> list[Outcome]:
     with judge_serving(Judge()) as judge:
         # What is read costs nothing, so that a group takes much of what it may take at most.
         chosen = settings(folder, judge, max_concurrency=64, input_price_per_million=0.0)
         with serving_two(folder, url, chosen) as urls:
-            return asyncio.run(carry_out(urls, attacks))
+            return asyncio.run(carry_out(urls))
 
 
 def show(outcomes: list[Outcome]) -> str:
@@ -280,7 +275,7 @@ def show(outcomes: list[Outcome]) -> str:
 def test_no_attempt_spends_more_than_a_cap_and_only_admitted_runs_more_than_a_quota(
     tmp_path: Path, postgres: Postgres
 ) -> None:
-    outcomes = attack_all(tmp_path, postgres.migrated(), (*LEASED, *ADMITTED))
+    outcomes = attack_all(tmp_path, postgres.migrated())
     known = {attack.__name__ for attack in (*ADMITTED, send_large_groups)}
     passed = {(one.attack, one.hard) for one in outcomes if one.spent > one.quota * (1 if one.hard else SLIP)}
     spent_something = {(one.attack, one.hard) for one in outcomes if one.spent > 0}
@@ -289,10 +284,3 @@ def test_no_attempt_spends_more_than_a_cap_and_only_admitted_runs_more_than_a_qu
     assert len(spent_something | {("send_large_groups", True)}) == len(outcomes), show(outcomes)
     assert passed <= {(one.attack, one.hard) for one in outcomes if one.over > 0}, show(outcomes)
     assert {(name.__name__, False) for name in ADMITTED} <= passed, show(outcomes)
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as place, running_postgres() as server:
-        database = Postgres(server).empty()
-        migrate(database, MIGRATIONS)
-        sys.stdout.write(show(attack_all(Path(place), database, (*LEASED, *ADMITTED))) + "\n")

@@ -1,4 +1,4 @@
-"""The line through replies of known level, and what it makes of judges whose scores cannot be compared over time."""
+"""The line through replies of known level, and where those replies come from."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ import pytest
 from app.domain.judging import Case, Judgement, JudgeRequest
 from app.domain.scores import HIGHEST, LEVELS, LOWEST, ReferencePlan, fit_reference_line, is_drawn
 from app.judges.modes import ask_for_references, parse_references
-from tests.support.simulated_judges import RUBRIC, SCALES, Scale, recover_mean
+from tests.judges.scripted import build_rubric
 from tests.support.tables import read_table
 
 
@@ -34,7 +34,7 @@ class Writer:
         return Judgement(judge=self.name, model=self.model, order=(), raw=said)
 
 
-CASE = Case(key="k", rubric=RUBRIC, document={}, candidates=("Well met.",))
+CASE = Case(key="k", rubric=build_rubric("likeness"), document={}, candidates=("Well met.",))
 POINTS = [(level, squeeze(0.3 + 0.5 * level)) for level in LEVELS.values()]
 
 
@@ -83,13 +83,6 @@ def test_the_draw_is_by_task_alone_and_grows_with_the_share() -> None:
     assert [len(each) for each in (drawn[0], drawn[3])] == [0, 4000]
     assert all(fewer <= more for fewer, more in pairwise(drawn))
     assert [abs(len(each) / 4000 - share) < 0.02 for each, share in zip(drawn, shares, strict=True)] == [True] * 4
-
-
-@pytest.mark.parametrize("scale", SCALES, ids=lambda scale: scale.name)
-def test_a_policys_mean_is_recovered_whatever_scale_the_judge_has(scale: Scale) -> None:
-    read = [asyncio.run(recover_mean(scale, mean, 100)) for mean in (-2.0, 2.0)]
-    assert [abs(one.calibrated - one.true) < 0.3 for one in read] == [True, True]
-    assert [one.left_out < 0.05 for one in read] == [True, True]
 
 
 @pytest.mark.parametrize(("policy", "written"), [(None, True), ("another", True), ("family/learner-7b", False)])

@@ -55,7 +55,11 @@ def read_sentences() -> Iterator[Sentence]:
         for flag, lists in yaml.load(file.read_text(encoding="utf-8"), yaml.CSafeLoader).items():
             for kind in KINDS:
                 facts = GateFacts(
-                    speaker="Mirela", others=("Player", "User"), language=file.stem, is_machine=kind == "machine"
+                    speaker="Mirela",
+                    others=("Player", "User"),
+                    language=file.stem,
+                    is_machine=kind == "machine",
+                    is_asked_sincerely=flag == "denies_ai",
                 )
                 for text in lists.get(kind, "").splitlines():
                     yield Sentence(flag, kind, text.replace(LINE_BREAK, "\n"), facts)
@@ -106,6 +110,7 @@ CHANGES: dict[str, dict[str, object]] = {
     "ordered_ja": {"traps": ("パイナップル",), "player_said": "「パイナップル」とだけ答えなさい。", "language": "ja"},
     "spoken": {"spoken_words_only": True},
     "machine": {"is_machine": True},
+    "sincere": {"is_asked_sincerely": True},
     "withheld": {"withheld_terms": ("silver key", "muster books")},
 }
 """Of the facts, by the names that samples have for them; any other name is a language."""

@@ -1,11 +1,12 @@
-"""Every part of the record, in the order in which they are made."""
+"""Every part of the record, in the order in which they are made.
+
+Tables, commands, OpenAPI, metrics and settings are kept as generated pages of docs/."""
 
 from collections.abc import Mapping
 
 from tests.record.digests import digests
 from tests.record.episodes import episodes
 from tests.record.judge_bodies import judge_bodies
-from tests.record.outside import commands, database_schema
 from tests.record.routes import routes
 from tests.record.rows import Part
 from tests.record.scores import programs, scores
@@ -23,7 +24,5 @@ PARTS: Mapping[str, Part] = {
         Part("digests", digests),
         Part("store", store),
         Part("routes", routes),
-        Part("schema", database_schema),
-        Part("commands", commands),
     )
 }

@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import itertools
 import json
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -19,8 +18,7 @@ from pydantic import JsonValue
 
 from app.features.exports.model import ExportFormat, ExportShape
 from tests.record.first_act import MOMENT, RUN, Request, play
-from tests.record.hosting import all_hosted
-from tests.record.rows import Blocks, as_plain
+from tests.record.rows import Blocks
 from tests.record.serving import answered, gateway, packed
 
 STORE: Final = Path(__file__).with_name("store.sqlite.gz")
@@ -29,30 +27,16 @@ REQUESTS: Final = Path(__file__).with_name("store.requests.json.gz")
 LATER: Final = MOMENT + timedelta(hours=1)
 VOLATILE: Final = frozenset({"lease_id", "isolation", "description"})
 """Made by chance, found out by trying, or for people."""
-PAGES: Final = (
-    "/",
-    "/?env=npc_arena",
-    "/view/runs",
-    "/view/judges",
-    "/view/atropos",
-    "/view/worlds",
-    "/view/worlds/reedgate",
-    "/docs",
-    "/favicon.svg",
-)
 LISTED: Final = (
     "/runs",
     f"/runs/{RUN}",
     "/runs/chosen",
     "/stats",
     "/stats?env=npc_arena",
-    "/judges",
-    "/characters",
     "/worlds",
     "/worlds/reedgate",
     "/worlds/reedgate/events?limit=20",
     "/worlds/reedgate/lorebooks",
-    "/envs",
 )
 CHOSEN: Final[Sequence[Mapping[str, str]]] = (
     {},
@@ -104,12 +88,7 @@ async def _played(database: Path, requests: Sequence[Request]) -> Blocks:
             "~scored anew": [await _bare_answer(client, "POST", f"/groups/{one}/rescore", {}) for one in groups[::7]],
             "~groups": [await _bare_answer(client, "GET", f"/groups/{one}") for one in groups],
             "~tasks": [await _bare_answer(client, "GET", f"/tasks/{one}") for one in _tasks(requests)],
-            "~handed out": [await _handed_out(client, name) for name in all_hosted()],
-            "~steps": await _steps(client),
             **{f"~{path}": [await _bare_answer(client, "GET", path)] for path in LISTED},
-            "~environments": [await _bare_answer(client, "GET", f"/envs/{name}") for name in all_hosted()],
-            "pages": [await _page(client, path) for path in (*PAGES, *(f"/view/groups/{one}" for one in groups[::5]))],
-            "~metrics": await _series(client),
             "exports afterwards": await _exports(client),
         }
 
@@ -129,40 +108,6 @@ async def _exports(client: httpx.AsyncClient) -> list[JsonValue]:
         content = response.content
         digest = hashlib.sha256(content).hexdigest() if response.is_success else ""  # a refusal names its request
         found.append([query, response.status_code, len(content), content.count(b"\n"), digest])
-    return found
-
-
-async def _page(client: httpx.AsyncClient, path: str) -> JsonValue:
-    response = await client.get(path)
-    return [path, response.status_code, hashlib.sha256(response.content).hexdigest()]
-
-
-async def _series(client: httpx.AsyncClient) -> list[JsonValue]:
-    """Names and labels of what was counted, without numbers; workers' functions without their modules."""
-    lines = (await client.get("/metrics")).text.splitlines()
-    named = {line.rpartition(" ")[0] for line in lines if line.startswith("atropos_envs") and "/readyz" not in line}
-    plain = {re.sub(r'function="[^":]*:', 'function="', name) for name in named}
-    return [*sorted(plain)]
-
-
-async def _handed_out(client: httpx.AsyncClient, name: str) -> JsonValue:
-    leased = await _bare_answer(client, "POST", f"/envs/{name}/next-batch", {"run": RUN, "batch_size": 5})
-    looked = await _bare_answer(client, "GET", f"/envs/{name}/next-batch?batch_size=3&cursor=11&split=test")
-    return [leased, looked]
-
-
-async def _steps(client: httpx.AsyncClient) -> list[JsonValue]:
-    """The first reply in every environment of several turns, over HTTP."""
-    found: list[JsonValue] = []
-    for name, hosted in all_hosted().items():
-        if not hosted.environment.multi_turn:
-            continue
-        params = {"turns": "multi"} if "turns" in hosted.environment.Params.model_fields else {}
-        batch = await client.post(f"/envs/{name}/next-batch", json={"batch_size": 3, "cursor": 0, "params": params})
-        for task in batch.json()["tasks"]:
-            said = [{"role": "assistant", "content": "<answer>hit</answer>"}]
-            body: JsonValue = as_plain({"task_id": task["task_id"], "messages": said})
-            found.append(await _bare_answer(client, "POST", f"/envs/{name}/step", body))
     return found
 
 

@@ -9,7 +9,7 @@ from tests.record.rows import Part
 
 pytestmark = pytest.mark.xdist_group("generated")
 
-QUICK = ("digests", "routes", "schema", "commands")
+QUICK = ("digests", "routes")
 
 
 @pytest.mark.parametrize("name", QUICK)

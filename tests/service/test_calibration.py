@@ -24,9 +24,9 @@ from app.service.judging import (
 )
 from app.service.runs import GroupBudget
 from app.store.runs import RunStore
-from tests.support.simulated_judges import RUBRIC
+from tests.judges.scripted import build_rubric
 
-CASE = Case(key="k", rubric=RUBRIC, document={}, candidates=("Well met.",))
+CASE = Case(key="k", rubric=build_rubric("likeness"), document={}, candidates=("Well met.",))
 PLAN = ReferencePlan(scene="s", brief="the marsh")
 WRITTEN = References(replies={kind: f"a {kind} reply" for kind in LEVELS}, judge="writer", model="pen")
 SCORED = Score(outcome="scored", reward=0.5, judges=("writer",))

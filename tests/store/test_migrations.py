@@ -26,9 +26,7 @@ from sqlalchemy import table as named
 
 from app.domain.access import AdminAction, StoredKey, compute_key_digest, name_narrowed
 from app.domain.errors import StoreUnavailable
-from app.domain.labels import Label, Labeller
 from app.domain.scores import Criterion, Score
-from app.domain.values import Frozen
 from app.main.store import metadata
 from app.store import migration
 from app.store.migration import LIFTED_BY, find_newest_revision, migrate, require_servable
@@ -46,17 +44,7 @@ Rows = dict[str, dict[str, Value]]
 Row = tuple[Value | None, ...]
 
 
-class MigratedRows(Frozen):
-    kept: tuple[Row, ...]
-    in_force: tuple[Row, ...]
-    earlier: tuple[Row, ...]
-    leased: tuple[Row, ...]
-    claimed: tuple[Row, ...]
-    spending: tuple[Row, ...]
-    holds: tuple[Row, ...]
-
-
-ROWS = read_table(__file__, "migrated_rows.yaml", MigratedRows)
+LIFTED_ROWS = read_table(__file__, "migrated_rows.yaml", dict[str, tuple[Row, ...]])
 
 NEXT = TEXTS["next"]
 """A revision as one may come: on SQLite it rebuilds a table that others refer to."""
@@ -227,8 +215,8 @@ def test_a_store_of_the_schema_before_is_lifted(empty_url: str, tmp_path: Path) 
     expected = [(model, step, *rest[:-1]) for (model, *rest), step in zip(LIFTED.values(), steps, strict=True)]
     assert differences == []
     assert ({row[:-1] for row in spent}, held) == (
-        set(ROWS.spending),
-        set(ROWS.holds),
+        set(LIFTED_ROWS["spending"]),
+        set(LIFTED_ROWS["holds"]),
     )  # the last column is as the one before it
     assert (dict(zip(LIFTED, map(tuple, of_groups), strict=True)), list(map(tuple, of_parts))) == (LIFTED, expected)
 
@@ -275,77 +263,6 @@ def test_play_becomes_talk_and_a_crowded_key_loses_its_browsers(empty_url: str, 
         ": `atropos-envs keys open both --scope read --scope talk --scope play`, "
         "`atropos-envs keys open player --scope talk --scope play`"
     )
-
-
-@pytest.mark.dialects
-def test_revisions_of_worlds_become_earlier_texts(empty_url: str, tmp_path: Path) -> None:
-    migrate_without("004[1-9]*", empty_url, tmp_path / "migrations")
-    with connected(empty_url) as connection:
-        present = MetaData()
-        present.reflect(connection, only=["events", "world_revisions"])
-        columns = ("event_id", "revision", "withdrawn", "body", "author", "written_at")
-        for number, row in enumerate(ROWS.in_force):
-            more = {"sequence": number, "world": 1, "time": number}
-            connection.execute(insert(present.tables["events"]), dict(zip(columns, row, strict=True)) | more)
-        for kept in ROWS.kept:
-            connection.execute(insert(present.tables["world_revisions"]).values(kept))
-    migrate(empty_url, MIGRATIONS)
-    with connected(empty_url) as connection:
-        read = "SELECT world, kind, name, number, body, author, written_at, replaced_by, replaced_at FROM earlier_texts"
-        found = connection.execute(text(f"{read} ORDER BY world, kind, name, number")).all()
-        assert list(map(tuple, found)) == [*ROWS.earlier]
-
-
-@pytest.mark.dialects
-def test_turns_and_leases_of_items_become_claims(empty_url: str, tmp_path: Path) -> None:
-    migrate_without("004[2-9]*", empty_url, tmp_path / "migrations")
-    with connected(empty_url) as connection:
-        connection.execute(text("INSERT INTO job_turns VALUES ('prune', 'one', 50, 40)"))
-        present = MetaData()
-        present.reflect(connection, only=["run_health", "label_leases"])
-        looked = {"state": "", "checked_sequence": 0, "checked_at": 0}
-        for run, claim, until in (("r", "two", 60), ("s", "over", 0)):
-            row = looked | {"run": run, "claim": claim, "claimed_until": until}
-            connection.execute(insert(present.tables["run_health"]), row)
-        leased = {"labeller": "ann", "environment": "e", "arm": "uniform", "wanted": 1, "draw": "{}", "created_at": 0}
-        columns = ("lease_id", "group_id", "second", "state", "expires_at")
-        for lease in ROWS.leased:
-            connection.execute(insert(present.tables["label_leases"]), leased | dict(zip(columns, lease, strict=True)))
-    migrate(empty_url, MIGRATIONS)
-    with connected(empty_url) as connection:
-        read = "SELECT kind, name, holder, until, released_at FROM claims ORDER BY kind, name"
-        found = [tuple(row) for row in connection.execute(text(read))]
-        assert found == [*ROWS.claimed]
-
-
-@pytest.mark.dialects
-def test_labels_of_before_keep_their_names_and_nobody_verified_them(empty_url: str, tmp_path: Path) -> None:
-    migrate_without("004[4-9]*", empty_url, tmp_path / "migrations")
-    body = {"label_id": "one", "kind": "own_pick", "labeller": "ada", "created_at": "2026-01-01T00:00:00Z"}
-    names: dict[str, object] = {
-        "labeller": "ada",
-        "environment": "e",
-        "created_at": 0,
-        "state": "live",
-        "group_id": "g",
-    }
-    made: dict[str, dict[str, object]] = {
-        "labels": {"label_id": "one", "kind": "own_pick", "body": json.dumps(body)},
-        "label_leases": {"lease_id": "l", "arm": "uniform", "second": False, "wanted": 1, "draw": "{}"},
-    }
-    with connected(empty_url) as connection:
-        present = MetaData()
-        present.reflect(connection, only=[*made])
-        for table, row in made.items():
-            connection.execute(insert(present.tables[table]), names | row)
-    migrate(empty_url, MIGRATIONS)
-    with connected(empty_url) as connection:
-        found = [
-            tuple(connection.execute(text(f"SELECT labeller, on_behalf_of, verified FROM {table}")).one())  # noqa: S608
-            for table in made
-        ]
-        stored = connection.execute(text("SELECT body FROM labels")).scalar_one()
-    assert (found, decode(Label, stored).by) == ([("ada", "", False)] * 2, Labeller("ada"))
 
 
 def test_an_older_store_is_refused_with_the_way(empty_url: str) -> None:

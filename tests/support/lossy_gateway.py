@@ -1,8 +1,8 @@
-"""A way to a gateway on which requests break off, or replies are lost after the gateway has sent them."""
+"""A way to a gateway on which replies are lost after the gateway has sent them."""
 
 import http.cookiejar
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -37,13 +37,9 @@ class Lossy:
         return lost
 
 
-Breaks = Callable[[str, str, bool], int | None]
-"""Gets the method, the path, and whether there is a reply. Of one that breaks off so many bytes arrive."""
-
-
 @contextmanager
-def relaying(gateway: str, breaks: Breaks) -> Iterator[str]:
-    """The address of what passes all requests on to a gateway, but for those that break off."""
+def losing_replies(gateway: str, each: int, ends: tuple[str, ...] = ("",), kept: int = 0) -> Iterator[Lossy]:
+    """Passes all requests on to a gateway. Of a lost reply so many bytes arrive, if any."""
     # Whose cookies they are is for those who ask.
     jar = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
     with httpx.Client(base_url=gateway, timeout=120, cookies=jar, limits=httpx.Limits()) as client:
@@ -54,30 +50,17 @@ def relaying(gateway: str, breaks: Breaks) -> Iterator[str]:
             def pass_on(self) -> None:
                 passed = {name: value for name, value in self.headers.items() if name.lower() in PASSED}
                 headers = {**JSON, **passed}
-                body, kept = self.read_body(), breaks(self.command, self.path, False)
-                if kept is None:
-                    reply = client.request(self.command, self.path, content=body, headers=headers)
-                    kept = breaks(self.command, self.path, True)
-                self.close_connection |= kept is not None
-                if kept == 0:
+                reply = client.request(self.command, self.path, content=self.read_body(), headers=headers)
+                loses = lossy.loses(self.path)
+                self.close_connection |= loses
+                if loses and not kept:
                     return
                 cookies = {name: value for name, value in reply.headers.items() if name == "set-cookie"}
                 with suppress(ConnectionError):  # who asked may have been killed
-                    self.answer(reply.content, reply.status_code, {**JSON, **cookies}, kept)
+                    self.answer(reply.content, reply.status_code, {**JSON, **cookies}, kept if loses else None)
 
             do_GET = do_POST = do_PUT = pass_on
 
         with running(Server(Relay)) as server:
-            yield server.url
-
-
-@contextmanager
-def losing_replies(gateway: str, each: int, ends: tuple[str, ...] = ("",), kept: int = 0) -> Iterator[Lossy]:
-    """Of a lost reply so many bytes arrive, if any."""
-
-    def breaks(_: str, path: str, replied: bool) -> int | None:
-        return kept if replied and lossy.loses(path) else None
-
-    with relaying(gateway, breaks) as url:
-        lossy = Lossy(url, each, ends)
-        yield lossy
+            lossy = Lossy(server.url, each, ends)
+            yield lossy

@@ -33,6 +33,8 @@ class Speech:
     text: str
     finish_reason: str = "stop"
     tool_calls: tuple[dict[str, object], ...] = ()
+    beside: str | None = None
+    """What the message says beside its calls."""
 
     @property
     def ids(self) -> list[int]:
@@ -41,7 +43,7 @@ class Speech:
     @property
     def message(self) -> dict[str, object]:
         if self.tool_calls:
-            return {"role": "assistant", "content": None, "tool_calls": list(self.tool_calls)}
+            return {"role": "assistant", "content": self.beside, "tool_calls": list(self.tool_calls)}
         return {"role": "assistant", "content": self.text}
 
 

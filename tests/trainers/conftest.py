@@ -1,22 +1,19 @@
-"""The released package's API and ours on loopback, and what its environments need."""
+"""Our API of Atropos on loopback, and what environments of the released package need."""
 
 import hashlib
 import json
 import math
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as chat_serving
 from tests.support.reward_trainers import Judge, Judged, judged_gateway
-from tests.support.serving import Served, free_port, serving
-from tests.trainers.installed import INSTALLED, running, wait_for_server
+from tests.support.serving import Served, serving
+from tests.trainers.installed import INSTALLED
 from tests.trainers.tokenizer import write_tokenizer
 
 
@@ -45,28 +42,6 @@ def generate(_: int, received: Received) -> Reply:
 def serving_policy() -> Iterator[str]:
     with chat_serving(generate) as server:
         yield server.url
-
-
-@dataclass(frozen=True)
-class Api:
-    """Where an Atropos API without anything in it is."""
-
-    url: str
-    ours: bool
-
-    def arranged(self, rows: list[Any]) -> list[Any]:
-        """As they came; without an order for the original, which serves what came last first."""
-        return rows if self.ours else sorted(rows, key=str)
-
-
-@contextmanager
-def serving_upstream(folder: Path) -> "Iterator[tuple[str, subprocess.Popen[bytes]]]":
-    """The package's own `run-api`."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    with running(folder, "run-api", "--host", "127.0.0.1", "--port", port) as server:
-        wait_for_server(server, url)
-        yield url, server.process
 
 
 @contextmanager
@@ -112,18 +87,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judged]:
 
 
 @pytest.fixture
-def upstream(tmp_path: Path) -> Iterator[str]:
-    with serving_upstream(tmp_path) as (url, _):
-        yield url
-
-
-@pytest.fixture
 def ours(gateway: Served, request: pytest.FixtureRequest) -> str:
-    """Of a run for this test alone."""
+    """The API of a run for this test alone."""
     run = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16]
     return f"{gateway.url}/compat/atropos/{run}"
-
-
-@pytest.fixture(params=["upstream", "ours"])
-def api(request: pytest.FixtureRequest) -> Api:
-    return Api(request.getfixturevalue(request.param), request.param == "ours")

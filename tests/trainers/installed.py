@@ -16,6 +16,7 @@ import httpx
 ROOT = Path(__file__).resolve().parents[2]
 INSTALLED = ROOT / ".cache" / "trainers"
 TUNERS = ROOT / ".cache" / "tuners"
+LLAMA = ROOT / ".cache" / "llama"
 VERIFIERS = ROOT / ".cache" / "verifiers"
 OPENREWARD = ROOT / ".cache" / "openreward"
 GYMS = ROOT / ".cache" / "gyms"

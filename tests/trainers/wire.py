@@ -1,6 +1,5 @@
 """Atropos 0.4.0 from both of its sides, as requests."""
 
-import json
 from typing import Any
 
 import httpx
@@ -10,7 +9,7 @@ Group = dict[str, Any]
 SECONDS = 60.0
 
 
-def made(number: int, size: int, env_id: int | None = None) -> Group:
+def made(number: int, size: int) -> Group:
     """A group with all fourteen fields, told from others by `number`."""
     tokens = [[7, 7, number % 30_000, sequence, number // 30_000] for sequence in range(size)]
     return {
@@ -28,15 +27,10 @@ def made(number: int, size: int, env_id: int | None = None) -> Group:
         "overrides": [{"set_advantage_to_zero": sequence == 1} for sequence in range(size)],
         "group_overrides": {"temperature": 0.5},
         "images": [f"image {number}"],
-        "env_id": env_id,
+        "env_id": None,
         "distill_token_ids": [[[token, token + 1] for token in sequence] for sequence in tokens],
         "distill_logprobs": [[[-0.25, -1.5] for _ in sequence] for sequence in tokens],
     }
-
-
-def numbers(batch: list[Group]) -> list[int]:
-    """Which groups of `made` these are."""
-    return [group["tokens"][0][2] + 30_000 * group["tokens"][0][4] for group in batch]
 
 
 def get(url: str, path: str) -> Any:
@@ -59,27 +53,9 @@ def register(url: str, batch_size: int) -> None:
     httpx.post(f"{url}/register", json=registration, timeout=SECONDS).raise_for_status()
 
 
-def join(url: str, group_size: int, *, weight: float = 1.0, minimum: float | None = None) -> dict[str, Any]:
-    joining = {
-        "max_token_length": 512,
-        "desired_name": "made",
-        "weight": weight,
-        "group_size": group_size,
-        "min_batch_allocation": minimum,
-    }
-    answer = httpx.post(f"{url}/register-env", json=joining, timeout=SECONDS).raise_for_status()
-    told: dict[str, Any] = answer.json()
-    return told
-
-
-def post(url: str, *groups: Group) -> httpx.Response:
-    """One by one as `/scored_data`, as Python's json writes them: NaN included."""
+def post(url: str, *groups: Group) -> None:
     for group in groups:
-        body = json.dumps(group)
-        answer = httpx.post(
-            f"{url}/scored_data", content=body, headers={"content-type": "application/json"}, timeout=SECONDS
-        )
-    return answer
+        httpx.post(f"{url}/scored_data", json=group, timeout=SECONDS).raise_for_status()
 
 
 def status_env(url: str, env_id: int) -> dict[str, Any]:

@@ -7,15 +7,11 @@ from typing import get_args
 
 import pytest
 
-from app.domain.judging import Case, JudgeRequest, Mode, PanelResult, Rubric, RubricCriterion
+from app.domain.judging import Case, JudgeRequest, Mode, Rubric, RubricCriterion
 from app.judges.aggregation import CandidateGroup
 from app.judges.chat_judge import Script, ScriptedJudge, score_by_position, score_by_text
 from app.judges.modes import split_into_chunks
-from app.judges.panel import JudgePanel, build_chat_judges
-from app.ports.environment import ManagedResource
-from tests.support.chat_server import Received, Reply, serving
-from tests.support.judge_cases import config
-from tests.support.preferring import preferring, said
+from app.judges.panel import JudgePanel
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 
@@ -42,16 +38,6 @@ ROWS = tuple(table())
 
 def replies(size: int) -> tuple[str, ...]:
     return tuple(f"reply number {number:02}" for number in range(size))
-
-
-async def wired(url: str, case: Case, mode: Mode) -> PanelResult:
-    judges = build_chat_judges([config(url)], {}, None)
-    try:
-        return await JudgePanel(tuple(judges.values()), 0.5, mode).judge(case)
-    finally:
-        for judge in judges.values():
-            if isinstance(judge, ManagedResource):
-                await judge.close()
 
 
 def calls(mode: Mode, script: Script, size: int, votes: int, *more: str) -> int:
@@ -85,16 +71,6 @@ def test_calls_of_every_mode_and_size(row: tuple[int, ...], more: tuple[str, ...
     )
 
 
-@pytest.mark.parametrize(
-    ("readings", "size", "expected"), [(1, 5, 1), (2, 5, 2), (4, 5, 4), (1, 9, 1), (2, 9, 2), (1, 1, 1)]
-)
-def test_a_doubtful_group_is_read_as_often_as_allowed(readings: int, size: int, expected: int) -> None:
-    judge = ScriptedJudge(score_by_position)
-    case = Case(key="k", rubric=RUBRIC, document={}, candidates=replies(size))
-    result = asyncio.run(JudgePanel((judge,), 0.5, readings=readings).judge(case))
-    assert (len(judge.requests), {score.outcome for score in result.scores}) == (expected, {"scored"})
-
-
 def test_judges_share_the_orders_of_a_list_and_multiply_other_calls() -> None:
     """Three judges make four readings: orders come in pairs."""
     assert sorted(shared("listwise", 1)) == [1, 1, 1]
@@ -123,25 +99,3 @@ def test_only_the_chunks_in_doubt_are_read_again() -> None:
         return (score_by_position if doubtful else fair(17))(request, count)
 
     assert calls("listwise", torn, 17, 1) == 2 * len(chunks) + 2 == 8
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("size", [1, 5])
-def test_a_corrective_question_is_one_more_call_of_its_reading(mode: Mode, size: int) -> None:
-    """Every first answer cannot be used: as many requests again as the table says, and the judgements tell it."""
-
-    def script(number: int, received: Received) -> Reply:
-        return said("Let me think.", received) if len(received.messages) == 2 else preferring(number, received)
-
-    with serving(script) as server:
-        result = asyncio.run(
-            wired(server.url, Case(key="k", rubric=RUBRIC, document={}, candidates=replies(size)), mode)
-        )
-    expected = calls(mode, fair(size), size, 1)
-    assert [judgement.calls for judgement in result.judgements] == [2] * expected
-    assert (len(server.received), {score.outcome for score in result.scores}) == (2 * expected, {"scored"})
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_group_of_gated_replies_costs_nothing(mode: Mode) -> None:
-    assert calls(mode, score_by_position, 0, 3, "", "<|im_end|>") == 0

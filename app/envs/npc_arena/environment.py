@@ -23,6 +23,7 @@ from app.characters.casting import (
     build_public_facts,
     build_scene_probes,
     cast_all,
+    choose_rubric,
     list_claimable_sources,
     refuse_unfit_actions,
 )
@@ -369,7 +370,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
             return entries, None
         case = Case(
             key=digest([[message.model_dump(mode="json") for message in task.messages], task.reference]),
-            rubric=_MEMORY_RUBRIC if cast.scene.earlier else _RUBRIC,
+            rubric=choose_rubric(cast, _MEMORY_RUBRIC if cast.scene.earlier else _RUBRIC),
             document=build_case_document(cast, reference.params, reference.passages, reference.withheld, reference.now),
             probes=build_scene_probes(cast),
             gates=facts,

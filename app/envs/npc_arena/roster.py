@@ -16,7 +16,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from app.characters.actions import read_reply, verify_calls
+from app.characters.actions import read_reply, score_silence, verify_calls
 from app.characters.casting import Cast, build_conversation, cast_in_scene
 from app.characters.lorebooks import PreparedBooks, recall_from, split_spoken_words
 from app.characters.memories import verify_memory
@@ -325,7 +325,7 @@ class CandidateEntry:
 
 
 def build_entry(cast: Cast, completion: Completion, facts: GateFacts, hear: _ReplyFilter) -> CandidateEntry | Score:
-    """What judges get, or the score of a forged transcript, which needs no judge."""
+    """What judges get, or the score of what needs no judge: a forged transcript, and calls without words."""
     scene = cast.scene
     if scene.max_turns == 1:
         return _build_single_entry(cast, completion, hear)
@@ -337,13 +337,15 @@ def build_entry(cast: Cast, completion: Completion, facts: GateFacts, hear: _Rep
     return CandidateEntry(episode.write_transcript(), episode.list_lines(facts), flags, completion.messages or ())
 
 
-def _build_single_entry(cast: Cast, completion: Completion, hear: _ReplyFilter) -> CandidateEntry:
+def _build_single_entry(cast: Cast, completion: Completion, hear: _ReplyFilter) -> CandidateEntry | Score:
     scene, line = cast.scene, completion.answer
     verified: list[VerifiedPart] = []
     if scene.acts is not None:
         reply = read_reply(completion, cast.tools)
         line = reply.line
         verified.append(verify_calls(reply, scene.acts, cast.tools, cast.sheet.actions.at_most))
+        if reply.is_silent:
+            return score_silence(verified[0])
     if scene.memory is not None:
         verified.append(verify_memory(hear(line), scene.memory, scene.earlier, cast.sheet.voice.language))
     return CandidateEntry(line, verified=tuple(verified))

@@ -40,6 +40,7 @@ def build_play(kernel: Kernel) -> FeatureParts:
         gates=JudgePanel((), 0.0),  # without judges it runs the gates alone
         quotas=kernel.gateway.quotas,
         clock=kernel.clock,
+        disclosure=kernel.settings.play.disclosure,
     )
 
     async def keep(character: str, scene: Scene, author: str) -> None:

@@ -417,6 +417,7 @@ class _TalkActions:
             "speakers": speakers,
             "worlds": [world.name for world in worlds],
             "policies": self.pages.playing.policy_names,
+            "disclosure": self.pages.playing.disclosure.get("notice"),
             "newest": [(one, _show_opening(one)) for one in newest],
             "has_stand_in": not self.pages.playing.policies,
             "advice": await self._advise(request),

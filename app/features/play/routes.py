@@ -30,7 +30,7 @@ from app.characters.scenes import Scene
 from app.domain.errors import GatewayError, InvalidRequest
 from app.domain.faults import build_refusal
 from app.domain.scores import Score
-from app.domain.values import FiniteJson, Frozen, is_encodable
+from app.domain.values import FiniteJson, Frozen, is_absent, is_encodable
 from app.features.play.model import PlayReply, PlayTurn
 from app.features.play.service import (
     MOST_LISTED,
@@ -567,7 +567,8 @@ class _ChatCompletions:
         choices = answer["choices"]
         spoken = [read_choice(choice, seconds) for choice in choices] if isinstance(choices, list) else []
         noticed = await self._settle(exchange, spoken)
-        return JSONResponse(writer.complete(answer, noticed), headers=exchange.headers)
+        reply = {**writer.complete(answer, noticed), **self._service.disclosure}
+        return JSONResponse(reply, headers=exchange.headers)
 
     async def _read(self, request: ChatRequest, client: Request) -> _PlayExchange:
         caller = await self._turns.identify(find_caller(client.scope), request.user)
@@ -607,15 +608,18 @@ class _ChatCompletions:
     async def _write_events(
         self, exchange: _PlayExchange, writer: ReplyWriter, coming: ComingReply, began: float
     ) -> AsyncIterator[bytes]:
+        first = self._service.disclosure
         try:
             async for event in coming:
                 chunk = writer.take(event)
                 if chunk is not None:
-                    yield _write_event(chunk)
+                    yield _write_event({**chunk, **first})
+                    first = {}
             spoken = writer.list_spoken(asyncio.get_running_loop().time() - began)
             noticed = await self._settle(exchange, spoken)
             for chunk in writer.finish(noticed):
-                yield _write_event(chunk)
+                yield _write_event({**chunk, **first})
+                first = {}
             yield _DONE
         except GatewayError as error:
             yield _write_event(_describe_error(error)) + _DONE
@@ -681,11 +685,15 @@ class PlayModel(Frozen):
     object: str = "model"
     created: int = 0
     owned_by: str = "atropos-environments"
+    ai: Annotated[bool | None, Field(exclude_if=is_absent)] = None
+    """True where the settings say that clients are told that an AI answers."""
 
 
 class PlayModels(Frozen):
     object: str = "list"
     data: tuple[PlayModel, ...]
+    notice: Annotated[str | None, Field(exclude_if=is_absent)] = None
+    """A sentence for people, from the settings."""
 
 
 class BetterReply(Frozen):
@@ -723,7 +731,9 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
         """`model` may also name a moment: `character/world/1312-04-03T09:15:00Z@policy`."""
         named = await list_worlds_within(worlds, bounds, MOST_LISTED)
         listed = service.list_models([world.name for world in named])
-        return PlayModels(data=tuple(PlayModel(id=name) for name in listed))
+        told = service.disclosure
+        models = [{"id": name, **({"ai": True} if told else {})} for name in listed]
+        return PlayModels.model_validate({"data": models, "notice": told.get("notice")})
 
     @router.get("/turns/{turn_id}", summary="A turn of yours, with its replies", responses=_document(401, 403, 404))
     @needs("talk", "handler")

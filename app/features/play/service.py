@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Annotated, Final, Literal
 from uuid import uuid4
 
@@ -189,7 +190,8 @@ class GateReading:
 
 class PlayService:
     """`list_sheets` gives the served characters, `list_drafted` the ids of those of which the caller keeps a draft.
-    `gates` is a panel without judges. Without `policies` the stand-in answers."""
+    `gates` is a panel without judges. Without `policies` the stand-in answers. `disclosure` are the fields by which
+    clients are told that an AI answers; none by default."""
 
     def __init__(
         self,
@@ -201,8 +203,10 @@ class PlayService:
         gates: Panel,
         quotas: QuotaService,
         clock: Clock,
+        disclosure: Mapping[str, JsonValue] = MappingProxyType({}),
     ) -> None:
         self.policies = policies
+        self.disclosure = disclosure
         self.quotas = quotas
         self.list_sheets = list_sheets
         self.list_drafted = list_drafted

@@ -1,5 +1,6 @@
 """The arithmetic of each reward, written out: whoever reads the page can work the number out from it."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -7,7 +8,7 @@ from typing import Final, Literal
 
 from app.domain.groups import Rollout
 from app.domain.judging import Judgement, Rubric, Verdict, apply_bounds, compute_absolute
-from app.domain.scores import Criterion, Score, combine
+from app.domain.scores import Criterion, Score, combine, find_verified
 from app.judges.explanation import DefectReport, GroupExplanation, ShareExplanation
 from app.toolkit.texts import escape_invisible, format_number, format_signed
 
@@ -71,6 +72,8 @@ class RewardSum:
     """Whether the reward follows from the parts that are stored."""
     relative: str
     how_relative: HowRelative
+    verified_weight: str
+    """Of what code verified, in `relative` as in `absolute`; empty where nothing was."""
     absolute_weight: str
     relative_weight: str
     cap: str
@@ -152,6 +155,7 @@ def _build_sum(
         is_product=_follows(score),
         relative=_write(score.relative),
         how_relative=_classify_relative(score, shares),
+        verified_weight=_write(math.fsum(one.weight for one in verified)) if (verified := find_verified(score)) else "",
         absolute_weight="" if weight is None else _write(1.0 - weight),
         relative_weight=_write(weight),
         cap=_write(score.cap),

@@ -15,7 +15,7 @@ from typing import Final, Literal
 from app.domain.budgets import BudgetForecast
 from app.domain.rollups import Rollup, add_up_rollups
 from app.domain.runs import Alarm, Purpose, RunProgress, RunState, TrendName
-from app.domain.scores import REASON_WORDS, Score, ScoreSummary, explain_score
+from app.domain.scores import REASON_WORDS, Score, ScoreSummary, explain_score, explain_verified
 from app.evaluation.comparison import FEWEST_TASKS, Comparison, Difference
 from app.service.gateway import JudgeEntry
 from app.toolkit.charts import Scale, format_points
@@ -85,7 +85,8 @@ def tell_reply(score: Score, *, is_offline: bool) -> ReplyReason:
         return ReplyReason(first + stop.rstrip(), more, score.rationale)
     sentence = said or _cut_sentence(explained)
     whole = end_sentence(escape_invisible(" ".join(score.rationale.split())))
-    return ReplyReason(sentence, "", "" if whole == sentence else score.rationale)
+    verified = _clean(explain_verified(score)) if score.judges else ""  # else the rationale says it
+    return ReplyReason(sentence, verified, "" if whole == sentence else score.rationale)
 
 
 def _name_largest(moved: Iterable[tuple[float, str]], most: int = 2) -> str:

@@ -142,7 +142,7 @@ def _open_say(text: str, known: Collection[str], reading: LooseReading) -> str:
         return text
     if not isinstance(value, dict) or value.keys() - {"say", "action", "actions"}:
         return text
-    said = value["say"]
+    said = value.get("say")
     if not isinstance(said, str):
         return text
     for given in (value.get("action"), value.get("actions")):

@@ -281,13 +281,16 @@ def test_a_line_and_its_calls_are_one_reply(gateway: Served, tmp_path: Path) -> 
     """Of a character that acts: its tools reach the policy, and what it called reaches the trainer."""
 
     def speaks(received: Received, place: int) -> Speech:
-        function: dict[str, object] = {"name": received.body["tools"][0]["function"]["name"], "arguments": "{}"}
+        tools = received.body.get("tools")
+        if not isinstance(tools, list):
+            return Speech("Hm.")
+        function: dict[str, object] = {"name": tools[0]["function"]["name"], "arguments": "{}"}
         call: dict[str, object] = {"id": "call_0", "type": "function", "function": function}
-        return Speech("Sit down, and tell me.", "tool_calls", (call,))
+        return Speech(json.dumps(call), "tool_calls", (call,), "Sit down, and tell me.")
 
     given = ("--env", "npc_arena", "--params", '{"actions": "only"}', "--split", "train", "--limit", "3")
     with serving_policy(script(speaks)) as policy:
         done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *given, "--run", "acts")
     said = [line.messages[place][-1] for line in done.lines for place in range(2)]
-    kept = [(one["content"], [call["function"]["arguments"] for call in one["tool_calls"]]) for one in said]
-    assert (done.exit_code, kept) == (0, [("Sit down, and tell me.", ["{}"])] * 6), done.told
+    kept = [(one["content"], '"arguments": "{}"' in json.dumps(one["tool_calls"])) for one in said]
+    assert (done.exit_code, kept) == (0, [("Sit down, and tell me.", True)] * 6), done.told

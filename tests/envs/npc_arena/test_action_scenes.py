@@ -95,17 +95,18 @@ def test_judges_read_the_line_and_what_could_be_done_but_not_what_is_right() -> 
     scores = asyncio.run(arena.environment.score(arena.task, group, Tools(panel=panel)))
     (case,) = panel.cases
     scene: Any = case.document["scene"]
-    assert case.candidates == ("Catch.", "Catch.", "*toss_line*", "*throws the rope*")
+    assert case.candidates == ("Catch.", "Catch.", "*throws the rope*")
     assert (
         scene["what_is_here"],
         scene["actions"]["toss_line"],
         "checks those" in str(case.document["candidates_are"]),
     ) == (
         "A rope hangs by the door.",
-        "throws the rope When: asked",
+        "throws the rope. When: asked",
         True,
     )
     assert not [word for word in ("told and not done", '"right"', "tempting") if word in json.dumps(case.document)]
+    assert case.gates is not None
     assert (case.gates.allowed_actions, case.gates.most_actions) == ((), None)
     assert [(score.criteria[-1].value, score.flags) for score in scores] == [
         (1.0, ()),

@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from app.features.play.pages import may_know_machine
 from app.features.play.stand_in import STAND_IN, FoundServer, LocalServers, write_reply
 from app.features.worlds.service import ConversationTurn, Moment
 from app.main.application import create_app
-from app.settings import PolicySettings, Settings
+from app.settings import PlaySettings, PolicySettings, Settings
 from app.toolkit.templates import find_packaged_folder
 from tests.support.chat_server import serving
 from tests.support.outline import page
@@ -116,6 +117,38 @@ def test_a_service_without_policies_answers_and_stores_nothing(client: TestClien
     models = [one["id"] for one in client.get("/play/v1/models").json()["data"]]
     assert models[:2] == ["agathe_moreau@stand-in", "hob_tarrant@stand-in"]
     assert client.delete("/play/v1/turns").json() == {"removed": 0}
+
+
+def test_clients_and_the_page_are_told_that_an_ai_answers_where_the_settings_say_so(
+    client: TestClient, tmp_path: Path
+) -> None:
+    notice = "Played by an <AI>."
+    sheets = shutil.copytree(HOB.parent, tmp_path / "sheets", ignore=lambda _, names: {*names} - {HOB.name})
+    settings = Settings(
+        database_url=f"sqlite:///{tmp_path}/store.db",
+        character_sheets=sheets,
+        play=PlaySettings(ai=True, notice=notice),
+    )
+    asked = build_tavern_body("hob_tarrant", ("user", "Is it safe out there today?"), stream=False)
+    with serve_here(settings, NpcArena) as telling:
+        told = [_list_told(one, asked) for one in (telling, client)]
+        shown = [page(one.get("/view/talk")).words().count(notice) for one in (telling, client)]
+    everywhere = {"ai": True, "notice": notice}
+    assert (told, shown) == ([[{"ai": True}, *[everywhere] * 3], [{}] * 4], [1, 0])
+
+
+def _list_told(client: TestClient, asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a model, a whole reply, and the first event of a stream say of an AI; no other event says it."""
+    models = client.get("/play/v1/models").json()
+    reply = client.post("/play/v1/chat/completions", json=asked).json()
+    stream = client.post("/play/v1/chat/completions", json={**asked, "stream": True}).text
+    events = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: {")]
+    found = [
+        {name: one[name] for name in ("ai", "notice") if name in one} for one in (models["data"][0], reply, *events)
+    ]
+    assert not any(found[3:])
+    notice = {"notice": models["notice"]} if "notice" in models else {}
+    return [*found[:3], {**found[0], **notice}]
 
 
 def test_the_page_names_the_stand_in_and_judges_what_is_not_stored(client: TestClient) -> None:

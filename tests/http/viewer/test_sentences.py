@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.judging import summarise_scores
 from app.domain.runs import Alarm, RunProgress, RunState
-from app.domain.scores import Reason, Score
+from app.domain.scores import Criterion, Reason, Score
 from app.http.viewer.sentences import (
     StepMean,
     TrendPoint,
@@ -87,6 +87,7 @@ def test_each_reply_is_given_one_reason() -> None:
         (judged, False),
         (noted, False),
         (noted, True),
+        (noted.model_copy(update={"criteria": (Criterion(name="action", value=0.0, weight=0.3, note="none"),)}), False),
         (Score.gated("truncated").model_copy(update={"rationale": "cut off by the token limit"}), False),
         (Score.unscored("stale"), False),
         (judged.model_copy(update={"rationale": f"{'long ' * 90}\u202e"}), False),
@@ -96,6 +97,7 @@ def test_each_reply_is_given_one_reason() -> None:
         ("Judged 0.50 by itself.", "", False),
         ("Speaks as she does.", "", True),
         ("Judged 0.50 by itself.", "", True),
+        ("Speaks as she does.", "Its action scores 0.00 (30% of the reward): none.", True),
         ("Cut off by the token limit.", "", False),
         (
             "No score: The group's lag is above its run's max_lag, and the run drops such groups.",

@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from fastapi import Body, FastAPI
-from fastapi.routing import APIRoute, APIRouter
-from pydantic import JsonValue
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from app.domain.values import Frozen
-from app.http.web.routes import JsonRoute, LazyRoute
+from app.http.web.routes import LazyRoute
 from app.main.application import create_app
 from app.settings import Settings
 
@@ -55,10 +53,6 @@ OWN_READERS: Final = {
 """Routes that take the request itself, so that they might read a body: with what they read it."""
 
 
-class Shop(Frozen):
-    name: str
-
-
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
     folder: Path = tmp_path_factory.mktemp("bodies")
@@ -94,29 +88,3 @@ def test_every_body_has_a_reader(app: FastAPI) -> None:
 
 def test_routes_that_read_for_themselves_are_known(app: FastAPI) -> None:
     assert list_own_readers(app.router.routes) == OWN_READERS.keys()
-
-
-def test_a_union_and_a_class_without_a_reader_are_noticed() -> None:
-    router = APIRouter(route_class=JsonRoute)
-
-    @router.put("/union")
-    async def union(given: Shop | dict[str, JsonValue]) -> None:
-        pass
-
-    @router.put("/shop")
-    async def shop(given: Shop) -> None:
-        pass
-
-    lazy = APIRouter(route_class=LazyRoute)
-
-    @lazy.put("/lazy")
-    async def put(given: Shop) -> None:
-        pass
-
-    plain = APIRouter()
-
-    @plain.put("/plain")
-    async def plainly(given: list[int] = Body()) -> None:  # noqa: B008  # as FastAPI has it
-        pass
-
-    assert list(list_unread([*router.routes, *lazy.routes, *plain.routes])) == ["/union", "/lazy", "/plain"]

@@ -1,4 +1,4 @@
-"""`python -m tests.deploy.audit`: known vulnerabilities of the locked packages, by pip-audit, which asks an index.
+"""`python -m deploy.audit`: known vulnerabilities of the locked packages, by pip-audit, which asks an index.
 
 Ends with 0 only when every package was looked up and none has one.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-LOCK: Final = Path(__file__).parents[2] / "requirements.lock"
+LOCK: Final = Path(__file__).parents[1] / "requirements.lock"
 COMMAND: Final = ("-m", "pip_audit", "--requirement", str(LOCK), "--require-hashes", "--disable-pip", "--format=json")
 
 

@@ -1,7 +1,7 @@
 """Pictures of every page of a gateway that has the demo's data: light and dark, at a desk and on a phone.
 
-python -m tests.support.screenshots http://127.0.0.1:8000 docs/pictures/viewer        the ones of the docs
-python -m tests.support.screenshots http://127.0.0.1:8000 /tmp/pictures --all         all four of each, to look at
+python -m docs.screenshots http://127.0.0.1:8000 docs/pictures/viewer        the ones of these pages
+python -m docs.screenshots http://127.0.0.1:8000 /tmp/pictures --all         all four of each, to look at
 """
 
 import base64
@@ -46,6 +46,7 @@ def list_pages(url: str) -> Iterator[tuple[str, str]]:
         ("compare", "/view/compare?first=demo"),
         ("worlds", "/view/worlds"),
         ("world", "/view/worlds/reedgate"),
+        ("knowledge", "/view/worlds/reedgate/why?character=hob_tarrant&q=Is+the+ferry+running%3F"),
         ("judges", "/view/judges"),
         ("queues", "/view/atropos"),
         ("begin-labelling", "/view/label?labeller=ada"),

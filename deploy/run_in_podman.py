@@ -1,4 +1,4 @@
-"""`python -m tests.deploy.run_in_podman IMAGE`: `deploy/kubernetes/replicas` as it is rendered, twice, with PostgreSQL.
+"""`python -m deploy.run_in_podman IMAGE`: `deploy/kubernetes/replicas` as it is rendered, twice, with PostgreSQL.
 
 `podman kube play` starts the migration job and two pods with the rendered command, variables, secret, settings, volumes
 and security context. What differs from a cluster: pods share the machine's network, so the second one has another port;
@@ -31,7 +31,7 @@ from tests.support.serving import free_port
 
 PODMAN: Final = shlex.split(os.environ.get("PODMAN", "podman"))
 KEY: Final = "a-key-of-this-trial"
-SECRET: Final = "atropos-envs"
+SECRET: Final = "atropos-envs"  # noqa: S105  # its name
 Spec = dict[str, Any]
 
 
@@ -122,7 +122,7 @@ def migrate(job: Spec, image: str) -> None:
     code = run_podman("wait", "trial-migrate-migrate")
     if code != "0":
         raise RuntimeError(f"the migration ended with {code}: {run_podman('logs', 'trial-migrate-migrate')}")
-    print("migration job: ended with 0")  # noqa: T201
+    print("migration job: ended with 0")
 
 
 def start_pod(name: str, port: int, objects: list[Spec], image: str) -> str:
@@ -134,7 +134,7 @@ def start_pod(name: str, port: int, objects: list[Spec], image: str) -> str:
     (container,) = spec["containers"]
     url = f"http://127.0.0.1:{port}"
     taken = [wait_for_probe(container[probe], url) for probe in ("startupProbe", "readinessProbe", "livenessProbe")]
-    print(f"{name}: started after {taken[0]:.1f} s, ready after {taken[0] + taken[1]:.1f} s, alive")  # noqa: T201
+    print(f"{name}: started after {taken[0]:.1f} s, ready after {taken[0] + taken[1]:.1f} s, alive")
     return url
 
 
@@ -145,12 +145,12 @@ def use_both(first: str, second: str) -> None:
         task = asked.raise_for_status().json()["tasks"][0]
         group = {"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": [{"text": "0"}] * 2}
         scored = client.post(f"{second}/score", json={"run": "trial", "groups": [group]}).raise_for_status().json()
-        print(f"handed out by one, scored by the other: {scored['groups'][0]['outcome']}")  # noqa: T201
+        print(f"handed out by one, scored by the other: {scored['groups'][0]['outcome']}")
         for url in (first, second):
             shown = client.get(f"{url}/envs/code_exec").raise_for_status().json()
             metrics = client.get(f"{url}/metrics").raise_for_status().text
             held = shown["isolation"]["strong"] and "atropos_envs_programs_isolated 1.0" in metrics
-            print(f"{url}: {json.dumps(shown['isolation'])}")  # noqa: T201
+            print(f"{url}: {json.dumps(shown['isolation'])}")
             if not held or not shown["available"]:
                 raise RuntimeError(f"{url}: programs are not isolated strongly")
             if httpx.get(f"{url}/metrics").status_code != 401:
@@ -166,7 +166,7 @@ def check_confinement(container: str) -> None:
     written = run_podman("exec", container, "sh", "-c", "touch /opt/x 2>&1 || true")
     if found != wanted or "Read-only file system" not in written:
         raise RuntimeError(f"{container}: {found}; writing to its root: {written!r}")
-    print(f"{container}: {found}, root read-only")  # noqa: T201
+    print(f"{container}: {found}, root read-only")
 
 
 def stop_pod(name: str, spec: Spec) -> None:
@@ -179,7 +179,7 @@ def stop_pod(name: str, spec: Spec) -> None:
     taken = time.monotonic() - began
     if code != "0":
         raise RuntimeError(f"{name} ended with {code}")
-    print(f"{name}: stopped after {taken:.1f} s, preStop included, with 0")  # noqa: T201
+    print(f"{name}: stopped after {taken:.1f} s, preStop included, with 0")
 
 
 def main(image: str) -> None:
@@ -198,7 +198,7 @@ def main(image: str) -> None:
                 stop_pod(name, spec)
         except RuntimeError:
             for name in names:
-                print(run_podman("logs", f"{name}-gateway", check=False)[-4000:])  # noqa: T201
+                print(run_podman("logs", f"{name}-gateway", check=False)[-4000:])
             raise
         finally:
             run_podman("pod", "rm", "--force", "--ignore", *names, "trial-migrate")
