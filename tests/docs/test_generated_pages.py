@@ -125,6 +125,8 @@ def flags_in(module: ast.Module) -> Iterator[str]:
                 yield from _words([value])
             case ast.Compare(left=left, comparators=[ast.Attribute(attr="flags")]):
                 yield from _words([left])
+            case ast.Assign(targets=[ast.Name(id="flags")], value=ast.Dict(keys=keys)):
+                yield from _words([key for key in keys if key is not None])
             case (
                 ast.Assign(targets=[ast.Name(id="flags" | "own")], value=value)
                 | ast.AnnAssign(target=ast.Name(id="flags"), value=ast.expr() as value)
