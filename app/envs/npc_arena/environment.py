@@ -130,7 +130,7 @@ class NpcArenaReference(Frozen):
 
 class NpcArena(DatasetEnvironment[SceneRow]):
     name: ClassVar[str] = "npc_arena"
-    version: ClassVar[str] = "7"
+    version: ClassVar[str] = "8"
     Params: ClassVar[type[BaseModel]] = NpcArenaParams
     row_forms: ClassVar[tuple[type[BaseModel], ...]] = (SceneRow,)
     rubric: ClassVar[Rubric | None] = _RUBRIC
