@@ -378,6 +378,8 @@ class CallJoiner:
     def _add_entry(self, place: int, entry: Mapping[str, object]) -> None:
         function = entry.get("function")
         told: Mapping[str, object] = function if isinstance(function, dict) else entry
+        if not {"name", "arguments"} & told.keys():
+            return
         name, call_id = _read_text(told.get("name")), _read_text(entry.get("id"))
         index = entry.get("index")
         number = index if type(index) is int else place

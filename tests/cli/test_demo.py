@@ -39,7 +39,7 @@ def test_the_run_has_learnt_and_is_finished_with_the_planted_alarm_alone(told: d
         (whole["progress"]["state"], sum(one["unscored"] for one in whole["totals"])),
         [alarm["series"] for alarm in whole["health"]["alarms"]],
         (len(told["alarms"]), "from step 3 on replies are longer" in told["planted"]),
-    ) == ((6, [], []), ("finished", 0), ["length"], (1, True))
+    ) == ((8, [], []), ("finished", 0), ["length"], (1, True))
 
 
 def test_its_links_lead_to_a_group_that_differs_and_a_comparison_that_decides(told: dict[str, Any]) -> None:

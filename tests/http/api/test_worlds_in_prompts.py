@@ -91,14 +91,14 @@ def test_policy_stored_task_and_judges_see_the_same(arena: Arena, world: str) ->
     stored = httpx.get(f"{arena.url}/tasks/{task.task_id}").raise_for_status().json()
     arena.score(task, "Water's up.", "Nay, the rope's gone and I splice it myself.")
     told = shown_to(arena.judge.received[-1]).context.splitlines()
-    events = told[told.index("visible_events (id | time | text):") : told.index("conversation:")]
+    withheld = told.index("withheld_events:")
     (prompt,) = prompts([task])
     assert {
         "stored": [[passage["id"], passage["text"]] for passage in stored["passages"]],
         "prompt": [line for line in prompt.splitlines() if "rope broke" in line or "fair" in line or "chain" in line],
         "now": "Now is 1312-04-03 08:00." in prompt,
         "lore": [line for line in told if line.startswith("lore: ")],
-        "judge": events[-4:],
+        "judge": told[withheld - 2 : withheld + 2],
         "kept": stored["messages"] == [message.model_dump(mode="json") for message in task.messages],
         "secret": [SECRET in text for text in (prompt, json.dumps(stored))],
     } == SHOWN
