@@ -324,7 +324,7 @@ def _read_wish(request: ChatRequest, messages: Sequence[ClientMessage], trailing
         return "quiet"
     if messages and all(one.is_system for one in messages):
         return "quiet" if not request.stream else "turn"
-    begins = messages[-1].role == "assistant" and not messages[-1].calls
+    begins = bool(messages) and messages[-1].role == "assistant" and not messages[-1].calls
     return "continue" if request.play.event is None and begins else "turn"
 
 
