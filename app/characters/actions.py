@@ -140,7 +140,7 @@ class SceneActs(Frozen):
         return self
 
     @property
-    def named(self) -> tuple[tuple[str, str], ...]:
+    def named_actions(self) -> tuple[tuple[str, str], ...]:
         """Every action that the scene names, as field and name."""
         right = [
             (f"right.{place}.{number}", call.name)
@@ -205,7 +205,7 @@ def _find_acts_faults(actions: Actions, acts: SceneActs) -> Iterator[ActsFault]:
         if action.name in (*own, *(earlier.name for earlier in acts.more[:number])):
             yield ActsFault(f"acts.more.{number}.name", f"{action.name!r} is an action already")
     known = {tool.function.name for tool in tools}
-    for where, name in acts.named:
+    for where, name in acts.named_actions:
         if name not in known:
             yield ActsFault(f"acts.{where}", f"neither the sheet nor `more` has an action {name!r}")
     for place, calls in enumerate(acts.right):

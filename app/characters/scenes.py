@@ -247,7 +247,7 @@ class SceneSet(Frozen):
         if self.character is None:
             for scene, acts in ((scene, scene.acts) for scene in self.scenes if scene.acts is not None):
                 added = {action.name for action in acts.more}
-                stray = next(((place, name) for place, name in acts.named if name not in added), None)
+                stray = next(((place, name) for place, name in acts.named_actions if name not in added), None)
                 if stray is not None:
                     raise ValueError(
                         f"{scene.id}: acts.{stray[0]}: a scene for any character adds {stray[1]!r} in `more` itself"

@@ -326,6 +326,8 @@ def _normalize_choice(choice: Mapping[str, object], slot: str) -> dict[str, obje
 _MOST_CALLS: Final = 64
 _MOST_CALL_CHARACTERS: Final = 1_000_000
 """Of all calls of a reply together. What comes behind is not read, so that the last call cannot be read either."""
+_MOST_TRIED: Final = 10_000
+"""Characters of arguments of which it is found out whether they are whole."""
 
 
 @dataclass
@@ -333,6 +335,7 @@ class _JoinedCall:
     id: str
     name: str
     texts: list[str] = field(default_factory=list)
+    characters: int = 0
     value: dict[str, object] | None = None
     """Arguments that came as an object."""
 
@@ -340,9 +343,16 @@ class _JoinedCall:
         """Whether these begin another call. Some servers repeat them with every fragment."""
         if call_id:
             return call_id != self.id and (self.id != "" or name != "")
+        if name in ("", self.name):
+            return name != "" and self._is_whole()
+        return True
+
+    def _is_whole(self) -> bool:
+        """Long arguments are never tried: each fragment that repeats the name would read them all again."""
+        if self.value is not None or self.characters > _MOST_TRIED:
+            return self.value is not None
         text = "".join(self.texts).strip()
-        whole = self.value is not None or (text.endswith("}") and isinstance(read_json(text.encode()), dict))
-        return name not in ("", self.name) or (name != "" and whole)
+        return text.endswith("}") and isinstance(read_json(text.encode()), dict)
 
     def build(self) -> dict[str, object]:
         arguments = self.value if self.value is not None else "".join(self.texts) or "{}"
@@ -400,6 +410,7 @@ class CallJoiner:
             call.value = arguments
         elif isinstance(arguments, str) and self._characters < _MOST_CALL_CHARACTERS:
             self._characters += len(arguments)
+            call.characters += len(arguments)
             call.texts.append(arguments)
 
 

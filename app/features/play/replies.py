@@ -34,7 +34,7 @@ class OfferedTools:
     most: int = 64
 
     @property
-    def checked(self) -> tuple[ToolSpec, ...]:
+    def checked_tools(self) -> tuple[ToolSpec, ...]:
         """With the schemas that calls are checked against."""
         return tuple(
             tool.model_copy(
@@ -100,7 +100,7 @@ def _read_text(text: str, native: Sequence[JsonValue], offered: OfferedTools) ->
     # Harmony's calls stand in channels, as its thoughts do.
     searched = text if FORMATS["harmony"].marks(text) else words
     message = Message(role="assistant", content=searched if offered.tools else None, tool_calls=converted)
-    tools = offered.checked
+    tools = offered.checked_tools
     read = read_reply(Completion(messages=(message,)), tools)
     calls, left_out = _choose_calls(read.calls, tools, offered.most)
     if offered.tools:
@@ -234,7 +234,7 @@ class CallHolder:
         self._is_call = False
 
     @property
-    def told(self) -> str:
+    def told_words(self) -> str:
         return "".join(self._told)
 
     def feed(self, text: str) -> str:
@@ -449,7 +449,7 @@ class ReplyWriter:
             thought, text = state.splitter.end()
             if state.holder is not None:
                 state.holder.feed(text)
-                text = _find_rest(state.holder.told, state.read_whole(self.offered).text)
+                text = _find_rest(state.holder.told_words, state.read_whole(self.offered).text)
             if thought or text:
                 choices.append({"index": number, "delta": _build_delta(thought, text), "finish_reason": None})
         return [self._rename({}, "chat.completion.chunk", choices)] if choices else []
