@@ -32,9 +32,9 @@ ANSWERS: Final = {
     "gsm8k": ("#### 1", "the answer is 2", "no answer"),
     "npc_arena": ("Two coppers, and mind the mud.", "Aye. Get in.", "Nay, not today, friend."),
 }
-REPEATS: Final = 5
+REPEATS: Final = 9
 QUIET_SECONDS: Final = 2.0
-"""For what the service does once after its start."""
+"""For what the service does once after its start, and for what it repeats without being asked."""
 MOST_FILES: Final = {"gsm8k": 30, "npc_arena": 55}
 MOST_FUNCTION_P95: Final = 21
 
@@ -79,7 +79,11 @@ def answer(number: int, received: Received) -> Reply:
 
 
 def trace_score(environment: str, settings: Settings) -> Trace:
-    """What each of several groups' scores enters: other work of the service comes and goes."""
+    """What each of several groups' scores enters: other work of the service comes and goes.
+
+    On a slow machine a score may last as long as the pauses of that work, which then runs beside each of them. So what
+    the service enters while nobody asks counts for no score.
+    """
     trace = Trace()
     traced: list[Trace] = []
     with contextlib.ExitStack() as stack:
@@ -89,6 +93,9 @@ def trace_score(environment: str, settings: Settings) -> Trace:
         while client.get("/readyz").status_code != 200:
             time.sleep(0.1)
         time.sleep(QUIET_SECONDS)
+        trace.start()
+        time.sleep(QUIET_SECONDS)
+        unasked = trace.stop().functions
         for number in range(REPEATS):
             batch = client.get(f"/envs/{environment}/next-batch", params={"batch_size": 1, "cursor": number}).json()
             completions = [{"text": answer} for answer in ANSWERS[environment]]
@@ -98,8 +105,8 @@ def trace_score(environment: str, settings: Settings) -> Trace:
             traced.append(trace.stop())
             if any(reward is None for reward in reply.json()["groups"][0]["rewards"]):
                 raise RuntimeError(f"{environment} was not scored: {reply.text}")
-    files, functions = zip(*((one.files, one.functions) for one in traced[1:]), strict=True)
-    return Trace(files=set.intersection(*files), functions=set.intersection(*functions))
+    functions = set.intersection(*(one.functions for one in traced[1:])) - unasked
+    return Trace(files={file for file, _ in functions}, functions=functions)
 
 
 def measure_lengths() -> tuple[list[int], list[int]]:
