@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_valid
 
 from app.characters.casting import Staging
 from app.characters.lorebooks import refuse_unusable
+from app.characters.memories import EarlierTalk
 from app.characters.schema import Text
 from app.domain.access import KeyBounds
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
@@ -196,6 +197,16 @@ class WorldService:
             raise await _build_unusable_world_error(world, self._events)
         return opened
 
+    async def set_memory(self, world: str, kept: bool) -> World:
+        """Whether its characters remember what players say to them. Without memories, those of the world are forgotten.
+        Conflict when it is closed; NotFound."""
+        changed = await self._events.set_memory(world, kept=kept)
+        if changed is None:
+            raise await _build_unusable_world_error(world, self._events)
+        if not kept:
+            await self._events.erase_forgotten()
+        return changed
+
     async def list_worlds(self, limit: int, after: str | None = None, *, closed: bool = False) -> Sequence[World]:
         """By name, those after `after`. `closed`: whether closed worlds are listed too."""
         return await self._events.list_worlds(limit, after, closed=closed)
@@ -280,10 +291,14 @@ class WorldService:
             messages=placed.task.messages, passages=context.passages, as_of=context.as_of, failure=context.failure
         )
 
-    async def place_moment(self, world: str | None, moment: Moment, *, own_draft: bool = False) -> PlacedMoment:
+    async def place_moment(
+        self, world: str | None, moment: Moment, *, own_draft: bool = False, earlier: Sequence[EarlierTalk] = ()
+    ) -> PlacedMoment:
         """The task of this moment; without a world nothing is retrieved. `own_draft`: with the caller's draft of the
-        character, not with what is published. Raises as `build_context`."""
-        made = await self._build_own(world, moment) if own_draft else self._build_draft(world, moment)
+        character, not with what is published. `earlier`: what the character remembers of its player. Raises as
+        `build_context`."""
+        described = self._describe(world, moment, earlier)
+        made = await self._build_own(described) if own_draft else self._build_draft(described)
         try:
             return PlacedMoment(made, await self._drafting.place_context(made, "moment", in_turn=own_draft))
         except InvalidRequest as error:
@@ -291,20 +306,21 @@ class WorldService:
                 raise
             raise await _build_unusable_world_error(world, self._events) from error
 
-    async def _build_own(self, world: str | None, moment: Moment) -> Drafted:
+    async def _build_own(self, described: BaseModel) -> Drafted:
         with _name_fields():
-            return await self._drafting.build_own(self._environment, self._describe(world, moment))
+            return await self._drafting.build_own(self._environment, described)
 
-    def _build_draft(self, world: str | None, moment: Moment) -> Drafted:
+    def _build_draft(self, described: BaseModel) -> Drafted:
         with _name_fields():
-            return self._drafting.build_draft(self._environment, self._describe(world, moment))
+            return self._drafting.build_draft(self._environment, described)
 
-    def _describe(self, world: str | None, moment: Moment) -> BaseModel:
+    def _describe(self, world: str | None, moment: Moment, earlier: Sequence[EarlierTalk] = ()) -> BaseModel:
         history = [
             {"speaker": "player" if line.role == "user" else "npc", "text": line.content}
             for line in moment.conversation
         ]
         opening = {"event": moment.event} if moment.event is not None else {"player": history.pop()["text"]}
+        told = {"earlier": [talk.model_dump(mode="json") for talk in earlier]} if earlier else {}
         staging = {name: getattr(moment, name) for name in Staging.model_fields}
         kind = self._catalogue.get_environment_or_current(self._environment).environment.Draft
         if kind is None:
@@ -312,7 +328,7 @@ class WorldService:
         return kind.model_validate(
             {
                 "character": moment.character,
-                "scene": {"history": history, **opening},
+                "scene": {"history": history, **opening, **told},
                 "params": {"world": world, **staging},
             }
         )
@@ -327,7 +343,7 @@ class WorldService:
             return public
         answered = {"conversation": (ConversationTurn(role="user", content=text),)} if text else {"event": "-"}
         moment = Moment.model_validate({"character": question.character, "as_of": question.as_of, **answered})
-        query = self._drafting.build_query(self._build_draft(world, moment)) or public
+        query = self._drafting.build_query(self._build_draft(self._describe(world, moment))) or public
         return query if text else query.model_copy(update={"text": "", "conversation": ()})
 
 
