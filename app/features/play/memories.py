@@ -134,18 +134,20 @@ class _SaidTurn:
 
 def build_remembered(
     player: str, world: str, moment: Moment, as_of: datetime | None, turn_id: str, replies: Sequence[PlayReply]
-) -> RememberedTurn:
-    """What a world remembers of a kept turn. Of several replies it is the first one, until the conversation goes on
-    from another. What happens before the character's eyes is no talk: of that it remembers what it said."""
+) -> RememberedTurn | None:
+    """What a world remembers of a kept turn; None where nobody says a word. Of several replies it is the first one,
+    until the conversation goes on from another. What happens before the character's eyes is no talk: of that it
+    remembers what it said."""
     *before, now = _list_turns(moment)
-    asked = now.lines if moment.event is None else ()
-    reply = TalkLine(speaker="npc", text=clean_line(replies[0].text))
+    said = clean_line(replies[0].text)
+    reply = (TalkLine(speaker="npc", text=said),) if said else ()
+    lines = (*(now.lines if moment.event is None else ()), *reply)
 
     def build(said: _SaidTurn, lines: tuple[TalkLine, ...], turn_id: str | None) -> Talk:
         return Talk(world, player, moment.character, as_of, said.conversation, said.place, lines, turn_id)
 
     former = build(before[-1], before[-1].lines, None) if before else None
-    return RememberedTurn(build(now, (*asked, reply), turn_id), former)
+    return RememberedTurn(build(now, lines, turn_id), former) if lines else None
 
 
 def _find_opening(moment: Moment) -> str:
@@ -157,6 +159,7 @@ def _list_turns(moment: Moment) -> list[_SaidTurn]:
     said = [
         TalkLine(speaker="player" if line.role == "user" else "npc", text=clean_line(line.content))
         for line in moment.conversation
+        if line.content.strip()
     ]
     if moment.event is not None:
         said.append(TalkLine(speaker="player", text=clean_line(f"[{moment.event}]")))

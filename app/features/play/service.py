@@ -370,6 +370,8 @@ class PlayTurns:
         self._clock = clock
         self._keep_days = keep_days
         self._salt: bytes | None = None
+        self._leaves_traces = False
+        """Whether words that were removed could not be erased from the file of the database yet."""
 
     async def identify(self, caller: Caller | None, user: str = "") -> PlayCaller:
         """`user` is who plays, as far as the client tells."""
@@ -492,14 +494,20 @@ class PlayTurns:
     async def remove(self, caller: PlayCaller, turn_id: str | None = None) -> int:
         """Also of worlds that the key does not reach any more: what people said is theirs."""
         removed = await self._store.remove(caller.player, turn_id)
-        await self._store.erase_removed()
+        await self._erase_removed()
         return removed
 
     async def forget(self, caller: PlayCaller) -> Forgotten:
         """All that is remembered of the player, and their turns."""
         forgotten = await self._store.forget(caller.player, self._clock())
-        await self._store.erase_removed()
+        await self._erase_removed()
         return forgotten
+
+    async def _erase_removed(self) -> None:
+        """StoreUnavailable where it cannot be done now: pruning tries again."""
+        self._leaves_traces = True
+        await self._store.erase_removed()
+        self._leaves_traces = False
 
     async def list_newest(self, caller: PlayCaller, limit: int) -> Sequence[PlayTurn]:
         """Of the newest those that the key reaches."""
@@ -511,8 +519,10 @@ class PlayTurns:
 
     async def _prune(self) -> None:
         old = await self._store.prune(self._clock() - timedelta(days=self._keep_days))
-        if old != Forgotten(removed=0, turns=0):
-            await self._store.erase_removed()
+        is_old = old != Forgotten(removed=0, turns=0)
+        if is_old or self._leaves_traces:
+            await self._erase_removed()
+        if is_old:
             told = "removed %d turns and %d memories of play that were older than %g days"
             log.info(told, old.turns, old.removed, self._keep_days)
 
