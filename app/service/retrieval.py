@@ -144,9 +144,9 @@ class RetrievalService:
         try:
             done, _ = await asyncio.wait({asking}, timeout=seconds)
         finally:
-            if not asking.done():
-                asking.add_done_callback(_discard_result)
-                asking.cancel()
+            # Also of a call that has just failed: whoever is cancelled at that moment reads nothing of it.
+            asking.add_done_callback(_discard_result)
+            asking.cancel()
         if not done:
             raise RetrieverFailed(f"the retriever gave no answer within {seconds:g} seconds")
         if asking.cancelled():
@@ -197,7 +197,7 @@ def _validate_context(context: object) -> Context:
 
 
 def _discard_result(asking: "asyncio.Future[AnswerT]") -> None:
-    """Discards the late result or error of a cancelled call."""
+    """So that an error that nobody waits for any more is no error of the service."""
     if not asking.cancelled():
         asking.exception()
 
