@@ -362,7 +362,7 @@ def split_by_turn(score: Score, known: Sequence[float | None]) -> Score:
     given = math.fsum(earlier)
     last = score.reward - given
     # The difference is rounded only where more than twice the reward was given before. The reward follows it, by less
-    # than 2**-53: parts and reward agree, and parts that were given cannot change.
+    # than 1e-12: parts and reward agree, and parts that were given cannot change.
     return score.model_copy(update={"turn_rewards": (*earlier, last), "reward": given + last})
 
 
