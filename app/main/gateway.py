@@ -89,7 +89,7 @@ def build_gateway(
             quotas=quotas,
             observer=observer,
         ),
-        stepper=EpisodeStepper(environment_versions, task_cache),
+        stepper=EpisodeStepper(environment_versions, task_cache, runs),
         scoring=ScoringService(
             catalogue=catalogue,
             runs=runs,

@@ -39,8 +39,9 @@ from app.ports.judges import Panels
 from app.ports.retrieval import ExplainingRetriever, Retriever
 from app.ports.tracing import note_work, open_span
 from app.service.catalogue import Catalogue, EnvironmentVersions
-from app.service.judging import require_taker, score_completions
+from app.service.judging import list_turn_rewards, require_taker, score_completions
 from app.service.requests import StepRequest
+from app.service.runs import RunRegistry
 from app.service.task_cache import TaskCache, place_context
 from app.toolkit.texts import run_in_turn
 
@@ -417,19 +418,26 @@ class PreviewService:
 class EpisodeStepper:
     """Answers messages of multi-turn episodes. It remembers nothing: the transcript is replayed for every step."""
 
-    def __init__(self, environment_versions: EnvironmentVersions, task_cache: TaskCache) -> None:
+    def __init__(self, environment_versions: EnvironmentVersions, task_cache: TaskCache, runs: RunRegistry) -> None:
         self._environment_versions = environment_versions
         self._task_cache = task_cache
+        self._runs = runs
 
     async def step(self, environment: str, request: StepRequest) -> Turn:
-        """The environment's answer to the last message. Conflict if the environment changed since the hand-out."""
+        """The environment's answer to the last message, with what that message adds to the reward if the run wants
+        that. Conflict if the environment changed since the hand-out."""
         if not self._environment_versions.get_current(environment).environment.multi_turn:
             raise InvalidRequest(f"{environment} is single-turn: send the completion to /score", field="messages")
         record = await self._load_record(environment, request.task_id)
         hosted = await self._environment_versions.get_version(environment, record.key.data_digest)
         if not hosted.has_made(record.key):
             raise Conflict("the environment has changed since the task was handed out", field="task_id")
-        return hosted.environment.step(self._task_cache.get_task(hosted, record), request.messages)
+        task = self._task_cache.get_task(hosted, record)
+        turn = hosted.environment.step(task, request.messages)
+        # The last message has the rest of the reward, which scoring tells.
+        if turn.done or not (await self._runs.find_options(request.run)).turn_rewards:
+            return turn
+        return turn.model_copy(update={"reward": list_turn_rewards(hosted.environment, task, request.messages)[-1]})
 
     async def is_single_reply(self, environment: str, task_id: str) -> bool:
         """Whether the task takes a single reply. NotFound if it was not handed out."""
