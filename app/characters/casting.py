@@ -316,7 +316,7 @@ def _flatten(text: str) -> str:
 
 
 def build_public_facts(cast: Cast) -> dict[str, JsonValue]:
-    """Public task metadata."""
+    """Public task metadata. `others`: who else speaks, in messages of the user."""
     sheet, scene = cast.sheet, cast.scene
     return {
         "character": sheet.id,
@@ -326,6 +326,7 @@ def build_public_facts(cast: Cast) -> dict[str, JsonValue]:
         "scene": scene.id,
         "scene_kind": scene.kind,
         "probe": scene.probe or scene.kind,
+        **({"others": [other.name for other in scene.others]} if scene.others else {}),
     }
 
 

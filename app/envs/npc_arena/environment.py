@@ -1,4 +1,6 @@
-"""NPC Arena: stay in character for a scene, whatever the player says. Judges score replies against the sheet."""
+"""NPC Arena: stay in character for a scene, whatever the player says. Judges score replies against the sheet. Among
+several characters the policy speaks for one, so an episode is one trajectory; the others speak in user messages.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

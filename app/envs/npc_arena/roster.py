@@ -178,15 +178,18 @@ def list_stand_ins(draft: SheetDraft) -> tuple[CharacterSheet, ...]:
     """The sheet of a draft under the names of the others in its scene. Where a draft is only tried, their sheets are
     not at hand, and have been read before."""
     sheet, scene = _resolve_sheet(draft, ()), _resolve_scene(draft, {})
+    others = (other for other in scene.others if other.sheet is not None and other.sheet != sheet.id)
     return tuple(
-        sheet.model_copy(update={"id": other.sheet, "secrets": tuple(map(_stand_in_for_secret, other.shares))})
-        for other in scene.others
-        if other.sheet is not None and other.sheet != sheet.id
+        sheet.model_copy(
+            update={
+                "meta": sheet.meta.model_copy(update={"id": other.sheet}),
+                "secrets": tuple(
+                    SheetSecret(id=name, text=name, reveal_if=name, leak_terms=(name,)) for name in other.shares
+                ),
+            }
+        )
+        for other in others
     )
-
-
-def _stand_in_for_secret(name: str) -> SheetSecret:
-    return SheetSecret(id=name, text=name, reveal_if=name, leak_terms=(name,))
 
 
 def build_single_scene_set(cast: Cast) -> SceneSet:
