@@ -221,11 +221,11 @@ def _find_company_faults(
             yield SceneFault(f"others.{place}.name", "the character itself is called so")
 
 
-def find_seat_doubts(opening: SeatTurn, turns: Sequence[SeatTurn]) -> Iterator[SceneFault]:
+def find_seat_doubts(seats: Sequence[SeatTurn]) -> Iterator[SceneFault]:
     """Replies of the scene's author that contradict it: a right reply that passes where passing is wrong, or speaks
     where passing is right, and one that tells of a line which was not heard."""
-    terms = list_unheard_terms((opening, *turns))
-    for number, turn in enumerate((opening, *turns)):
+    terms = list_unheard_terms(seats)
+    for number, turn in enumerate(seats):
         field = "seat" if not number else f"turns.{number - 1}.seat"
         passes = is_pass(turn.exemplar)
         if _WORTH[turn.passing, passes] == 0.0:
