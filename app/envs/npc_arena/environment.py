@@ -1,5 +1,7 @@
-"""NPC Arena: stay in character for a scene, whatever the player says. Judges score replies against the sheet. Among
-several characters the policy speaks for one, so an episode is one trajectory; the others speak in user messages.
+"""NPC Arena: stay in character for a scene, whatever the player says. Judges score replies against the sheet. Where
+several characters meet, the policy speaks for one, and an episode is one trajectory.
+
+Tasks of such scenes name the others in their metadata; what they say comes in the user's messages.
 """
 
 from collections.abc import Mapping, Sequence
