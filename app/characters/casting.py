@@ -525,7 +525,7 @@ def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequen
             *(term for item in withheld for term in item.leak_terms),
             *(term for talk in scene.earlier if talk.heard == "not" for term in talk.leak_terms),
         ),
-        unheard_terms=list_unheard_terms(scene.seats),
+        unheard_terms=list_unheard_terms(scene.seats) if scene.seats else (),
         traps=scene.probes.must_not_mention if scene.kind == "override" else (),
         forbidden_words=sheet.voice.forbidden_words,
         prompt=prompt,
