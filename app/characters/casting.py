@@ -117,9 +117,10 @@ class Cast:
     @property
     def fault(self) -> SceneFault | None:
         """Why no reply could be right here: the scene's actions or its other characters do not fit the sheets."""
-        acts = self.scene.acts
-        fault = None if acts is None else find_acts_fault(self.sheet.actions, acts)
-        return fault or find_company_fault(self.sheet, self.scene.others, self.others)
+        if self.scene.acts is not None:
+            return find_acts_fault(self.sheet.actions, self.scene.acts)
+        others = self.scene.others
+        return find_company_fault(self.sheet, others, self.others) if others else None
 
     @property
     def disclosure(self) -> Disclosure | None:

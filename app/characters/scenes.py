@@ -237,7 +237,7 @@ class Scene(Frozen):
                 raise ValueError("others: a scene with others opens with `seat`")
             return self
         for field in ("history", "exemplar", "plain", "generic", "memory", "game_tools", "begun"):
-            if getattr(self, field):
+            if getattr(self, field) != Scene.model_fields[field].default:
                 raise ValueError(f"{field}: not in a scene of kind `company`; its lines and replies are in `seat`")
         if fault := find_seat_fault(self.others, self.seat, [turn.seat for turn in self.turns]):
             raise ValueError(fault)
