@@ -181,7 +181,7 @@ def write_reply(line: str, calls: Sequence[ParsedCall]) -> Completion:
 
 
 @dataclass(frozen=True)
-class ActsFault:
+class SceneFault:
     field: str
     """Within the scene: `acts.right.0.1.arguments.item`."""
     words: str
@@ -190,28 +190,28 @@ class ActsFault:
         return f"{self.field}: {self.words}"
 
 
-def find_acts_fault(actions: Actions, acts: SceneActs) -> ActsFault | None:
+def find_acts_fault(actions: Actions, acts: SceneActs) -> SceneFault | None:
     """The first thing in a scene's `acts` that does not fit the actions of the sheet, so that no reply could be right
     or a call could not be forbidden."""
     return next(_find_acts_faults(actions, acts), None)
 
 
-def _find_acts_faults(actions: Actions, acts: SceneActs) -> Iterator[ActsFault]:
+def _find_acts_faults(actions: Actions, acts: SceneActs) -> Iterator[SceneFault]:
     tools = list_tools(actions, acts)
     if not tools:
-        yield ActsFault("acts", "neither the sheet nor `more` has an action")
+        yield SceneFault("acts", "neither the sheet nor `more` has an action")
     own = [action.name for action in actions.allowed]
     for number, action in enumerate(acts.more):
         if action.name in (*own, *(earlier.name for earlier in acts.more[:number])):
-            yield ActsFault(f"acts.more.{number}.name", f"{action.name!r} is an action already")
+            yield SceneFault(f"acts.more.{number}.name", f"{action.name!r} is an action already")
     known = {tool.function.name for tool in tools}
     for where, name in acts.named_actions:
         if name not in known:
-            yield ActsFault(f"acts.{where}", f"neither the sheet nor `more` has an action {name!r}")
+            yield SceneFault(f"acts.{where}", f"neither the sheet nor `more` has an action {name!r}")
     for place, calls in enumerate(acts.right):
         if len(calls) > actions.at_most:
             words = f"{len(calls)} calls, but the sheet's actions.at_most is {actions.at_most}"
-            yield ActsFault(f"acts.right.{place}", words)
+            yield SceneFault(f"acts.right.{place}", words)
         for number, call in enumerate(calls):
             yield from _find_call_faults(f"acts.right.{place}.{number}", call, acts, tools)
     for number, call in enumerate(acts.never):
@@ -220,28 +220,28 @@ def _find_acts_faults(actions: Actions, acts: SceneActs) -> Iterator[ActsFault]:
 
 def _find_call_faults(
     place: str, expected: ExpectedCall, acts: SceneActs, tools: Sequence[ToolSpec]
-) -> Iterator[ActsFault]:
+) -> Iterator[SceneFault]:
     """With each accepted value in turn: one that the tool refuses could never be right."""
     first = expected.build_minimal_call()
     if fault := describe_schema_fault(first, tools):
-        yield ActsFault(place, fault)
+        yield SceneFault(place, fault)
     if _is_forbidden(first, acts, tools):
-        yield ActsFault(place, "this call is in `never`, too")
+        yield SceneFault(place, "this call is in `never`, too")
     for name, values in expected.arguments.items():
         for value in values:
             call = first.model_copy(update={"arguments": {**first.arguments, name: value}})
             if fault := describe_schema_fault(call, tools):
-                yield ActsFault(f"{place}.arguments.{name}", fault)
+                yield SceneFault(f"{place}.arguments.{name}", fault)
 
 
-def _find_unknown_arguments(place: str, never: ExpectedCall, tools: Sequence[ToolSpec]) -> Iterator[ActsFault]:
+def _find_unknown_arguments(place: str, never: ExpectedCall, tools: Sequence[ToolSpec]) -> Iterator[SceneFault]:
     members = get_members(find_parameters(never.name, tools) or {})
     for name in never.arguments:
         if name not in members:
-            yield ActsFault(f"{place}.arguments.{name}", f"{never.name} has no such argument")
+            yield SceneFault(f"{place}.arguments.{name}", f"{never.name} has no such argument")
 
 
-def find_untold(actions: Actions, acts: SceneActs, exemplar: str | None) -> Iterator[ActsFault]:
+def find_untold(actions: Actions, acts: SceneActs, exemplar: str | None) -> Iterator[SceneFault]:
     """Replies of the scene's author that the check of calls does not tell apart as they are meant, in a scene without
     another fault: an exemplar that is not right with the right calls, and tempting replies whose calls are right. One
     of words alone, where no call is right, is for judges to tell."""
@@ -249,13 +249,13 @@ def find_untold(actions: Actions, acts: SceneActs, exemplar: str | None) -> Iter
     gold = [call.build_minimal_call() for call in acts.right[0]]
     verified = verify_calls(read_reply(write_reply(exemplar or "", gold), tools), acts, tools, actions.at_most)
     if exemplar is not None and verified.value < 1.0:
-        yield ActsFault(
+        yield SceneFault(
             "exemplar", f"with the right calls it earns {verified.value:.2f} of the action: {verified.note}"
         )
     for number, tempting in enumerate(acts.tempting):
         reply = read_reply(write_reply(tempting.say, tempting.calls), tools)
         if reply.calls and verify_calls(reply, acts, tools, actions.at_most).value == 1.0:
-            yield ActsFault(f"acts.tempting.{number}", "its calls are right, so the reply is paid for them")
+            yield SceneFault(f"acts.tempting.{number}", "its calls are right, so the reply is paid for them")
 
 
 # Replies taken apart.

@@ -30,7 +30,7 @@ from app.characters.sheet_checks import (
     SheetCheckContext,
     SheetFinding,
     build_source,
-    check_scene_actions,
+    check_scenes,
     check_sources,
     outline_scenes,
     parse_findable,
@@ -163,7 +163,7 @@ def find_in_texts(sent: str, context: str) -> JsonValue:
     for file, one in zip(files, parsed, strict=True):
         # a sheet that comes along is checked beside its scenes below
         if not isinstance(one, list) and one[1].character not in characters:
-            findings += check_scene_actions(Path(file), one[0], outline_scenes(one[1]), beside.actions)
+            findings += check_scenes(Path(file), one[0], outline_scenes(one[1]), beside)
     if sheets:
         scene_sets = list(beside.scene_sets)
         for file, text in former.items():

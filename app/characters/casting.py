@@ -8,7 +8,8 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 
-from app.characters.actions import ActsFault, find_acts_fault, list_tools, offer_tools
+from app.characters.actions import SceneFault, find_acts_fault, list_tools, offer_tools
+from app.characters.company import PASSING_REPLY, find_company_fault, list_unheard_terms
 from app.characters.memories import EarlierTalk, choose_told_talks
 from app.characters.scenes import Scene, SceneLine, SceneSet
 from app.characters.schema import LANGUAGES, CharacterSheet, Disclosure, build_judge_view, build_policy_view
@@ -22,8 +23,14 @@ _NAMED: Final = frozenset(["de", "en", "es", "fr", "it", "ja", "ko", "pt", "ru",
 """Languages that prompts call by name. Of others they say the code: to name more would change prompts and rewards."""
 _OPENING = "opening"
 """The id of the event that a scene opens with."""
+_UNHEARD = "it was said where the character did not hear it"
 _MET = "somebody who has talked with the character before"
 _EPISODES = "JSON lines: npc is the character, to be judged by all its lines; player follows a script"
+_COMPANY = "what the character says; the others speak for themselves, by script"
+_COMPANY_EPISODES = (
+    "JSON lines: npc is the character, to be judged by all its lines; player and the others follow a script; "
+    f"{PASSING_REPLY} lets a turn pass, and code checks whether that is right: judge neither for nor against it"
+)
 _LINES_OF_ACTORS = (
     "the words alone: actions that the scene lists are called beside them, and code checks those; judge what is said, "
     "neither for nor against what is done"
@@ -66,6 +73,8 @@ class Cast:
 
     sheet: CharacterSheet
     scene: Scene
+    others: tuple[CharacterSheet, ...] = ()
+    """Sheets of the scene's other characters, as far as they are served."""
 
     @property
     def location(self) -> str | None:
@@ -106,9 +115,12 @@ class Cast:
         return () if self.scene.game_tools is None else offer_tools(self.sheet.actions, self.scene.game_tools)
 
     @property
-    def acts_fault(self) -> ActsFault | None:
-        """Why no reply could be right here: the scene's actions do not fit the sheet's."""
-        return None if self.scene.acts is None else find_acts_fault(self.sheet.actions, self.scene.acts)
+    def fault(self) -> SceneFault | None:
+        """Why no reply could be right here: the scene's actions or its other characters do not fit the sheets."""
+        if self.scene.acts is not None:
+            return find_acts_fault(self.sheet.actions, self.scene.acts)
+        others = self.scene.others
+        return find_company_fault(self.sheet, others, self.others) if others else None
 
     @property
     def disclosure(self) -> Disclosure | None:
@@ -150,31 +162,36 @@ class PromptEvent(Frozen):
     text: str
 
 
-def cast_in_scene(sheet: CharacterSheet, scene: Scene) -> Cast:
-    """Moves scenes of held-out characters to the test split."""
-    return Cast(sheet, scene.model_copy(update={"split": "test"}) if sheet.meta.held_out else scene)
+def cast_in_scene(sheet: CharacterSheet, scene: Scene, served: Mapping[str, CharacterSheet]) -> Cast:
+    """With the sheets of its other characters among those that are `served`. Moves scenes with held-out characters to
+    the test split."""
+    others = tuple(served[other.sheet] for other in scene.others if other.sheet is not None and other.sheet in served)
+    held_out = any(one.meta.held_out for one in (sheet, *others))
+    return Cast(sheet, scene.model_copy(update={"split": "test"}) if held_out else scene, others)
 
 
 def cast_all(
-    sheets: Iterable[CharacterSheet], scene_sets: Sequence[SceneSet], fallback: Sequence[SceneSet] = ()
+    sheets: Sequence[CharacterSheet], scene_sets: Sequence[SceneSet], fallback: Sequence[SceneSet] = ()
 ) -> tuple[Cast, ...]:
     """Every character in every scene that suits it, in the order given. One that is held out of training has all of
     its own scenes, and of the generic ones those that are for testing. Scenes of `fallback` fill up what a character's
     scenes leave open: kinds that none of the same split and form has."""
     taken = {scene.id for scenes in scene_sets for scene in scenes.scenes}
+    served = {sheet.id: sheet for sheet in sheets}
     casts: list[Cast] = []
     for sheet in sheets:
         own = tuple(_iterate_suitable(sheet, scene_sets))
         covered = {_get_form(scene) for scene in own}
         more = (scene for scene in _iterate_suitable(sheet, fallback) if _get_form(scene) not in covered)
-        casts += (cast_in_scene(sheet, scene) for scene in (*own, *(scene for scene in more if scene.id not in taken)))
+        suitable = (*own, *(scene for scene in more if scene.id not in taken))
+        casts += (cast_in_scene(sheet, scene, served) for scene in suitable)
     return tuple(casts)
 
 
-def refuse_unfit_actions(sheets: Iterable[CharacterSheet], scene_sets: Sequence[SceneSet]) -> None:
-    """InvalidRequest naming the first scene, and the field of its `acts`, that does not fit a sheet which it is for."""
+def refuse_unfit_scenes(sheets: Sequence[CharacterSheet], scene_sets: Sequence[SceneSet]) -> None:
+    """InvalidRequest naming the first scene, and its field, that does not fit a sheet which it is for."""
     for cast in cast_all(sheets, scene_sets):
-        if (fault := cast.acts_fault) is not None:
+        if (fault := cast.fault) is not None:
             raise InvalidRequest(f"{cast.sheet.id}.yaml: its scene {cast.scene.id!r}: {fault}", field=fault.field)
 
 
@@ -258,9 +275,11 @@ def build_prompt_values(
         "location": cast.location,
         "time": cast.scene.time if now is None else None,
         "situation": cast.situation,
-        "history": bool(cast.scene.history),
+        "history": bool(cast.scene.said_before),
         "event": cast.scene.event is not None,
         "bystander": None if cast.scene.bystander is None else cast.scene.bystander.name,
+        "others": cast.scene.others,
+        "pass_form": PASSING_REPLY,
         "events": _list_known_events(cast, passages),
         "player_name": staging.player_name,
         "language": LANGUAGES[language][0] if language in _NAMED else language,
@@ -298,7 +317,7 @@ def _flatten(text: str) -> str:
 
 
 def build_public_facts(cast: Cast) -> dict[str, JsonValue]:
-    """Public task metadata."""
+    """Public task metadata. `others`: who else speaks, in messages of the user."""
     sheet, scene = cast.sheet, cast.scene
     return {
         "character": sheet.id,
@@ -308,13 +327,14 @@ def build_public_facts(cast: Cast) -> dict[str, JsonValue]:
         "scene": scene.id,
         "scene_kind": scene.kind,
         "probe": scene.probe or scene.kind,
+        **({"others": [other.name for other in scene.others]} if scene.others else {}),
     }
 
 
 def build_conversation(cast: Cast) -> tuple[Message, ...]:
     """The conversation, ending with the line to answer, or with what was already done in answer to it."""
     scene, messages = cast.scene, list[Message]()
-    for line in scene.history:
+    for line in scene.said_before:
         messages += _write_line(line, len(messages))
     messages.append(Message(role="user", content=scene.opening))
     if scene.begun is not None:
@@ -356,6 +376,7 @@ def build_case_document(
         "player": staging.player_name or (_MET if cast.has_met_player else cast.sheet.scenario.player),
         "secrets_that_may_be_told": list(scene.may_reveal),
         **_describe_acts(cast),
+        **_describe_others(cast),
         **_describe_disclosure(cast),
     }
     return {
@@ -367,22 +388,50 @@ def build_case_document(
             *(event.model_dump(mode="json") for event in scene.withheld),
             *(item.model_dump(mode="json") for item in withheld),
             *(_describe_unheard(key, talk) for key, talk in _list_earlier(cast) if talk.heard == "not"),
+            *_describe_unheard_lines(scene),
         ],
         **_describe_heard(cast),
-        "conversation": [
-            *(line.model_dump(mode="json") for line in scene.history),
-            _describe_opening(scene),
-            *([] if scene.begun is None else [scene.begun.model_dump(mode="json")]),
-        ],
-        **({"candidates_are": _EPISODES} if scene.max_turns > 1 else {}),
-        **({"candidates_are": _LINES_OF_ACTORS} if scene.acts is not None else {}),
+        "conversation": _describe_conversation(scene),
+        **_describe_candidates(scene),
     }
+
+
+def _describe_conversation(scene: Scene) -> list[JsonValue]:
+    """As the character heard it."""
+    if scene.seat is not None:
+        return [{"speaker": line.speaker, "text": line.text} for line in scene.seat.lines if line.is_heard]
+    return [
+        *(line.model_dump(mode="json") for line in scene.history),
+        _describe_opening(scene),
+        *([] if scene.begun is None else [scene.begun.model_dump(mode="json")]),
+    ]
+
+
+def _describe_candidates(scene: Scene) -> dict[str, JsonValue]:
+    several = scene.max_turns > 1
+    if scene.seat is not None:
+        return {"candidates_are": _COMPANY_EPISODES if several else _COMPANY}
+    if scene.acts is not None:
+        return {"candidates_are": _LINES_OF_ACTORS}
+    return {"candidates_are": _EPISODES} if several else {}
+
+
+def _describe_others(cast: Cast) -> dict[str, JsonValue]:
+    if not cast.scene.others:
+        return {}
+    return {"others": [{"name": other.name, "here": other.here} for other in cast.scene.others]}
+
+
+def _describe_unheard_lines(scene: Scene) -> Iterator[dict[str, JsonValue]]:
+    unheard = (line for seat in scene.seats for line in seat.scripted if not line.is_heard)
+    for number, line in enumerate(unheard, start=1):
+        text = f"{line.speaker}: {line.text}"
+        yield {"id": f"unheard {number}", "text": text, "reason": _UNHEARD, "leak_terms": list(line.leak_terms)}
 
 
 def _describe_unheard(key: str, talk: EarlierTalk) -> dict[str, JsonValue]:
     """A conversation that the character did not hear is for judges what any withheld event is."""
-    reason = "it was said where the character did not hear it"
-    return {"id": key, "text": _write_talk(talk), "reason": reason, "leak_terms": list(talk.leak_terms)}
+    return {"id": key, "text": _write_talk(talk), "reason": _UNHEARD, "leak_terms": list(talk.leak_terms)}
 
 
 def _describe_heard(cast: Cast) -> dict[str, JsonValue]:
@@ -456,7 +505,7 @@ def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequen
     sheet, scene = cast.sheet, cast.scene
     heard = [line for talk in scene.earlier if talk.heard != "not" for line in talk.lines]
     player_lines = [line.text for line in heard if line.speaker == "player"]
-    player_lines += [line.text for line in scene.history if line.speaker == "player"]
+    player_lines += [line.text for line in scene.said_before if line.speaker == "player"]
     # Where actions are tools, brackets are read as calls, and no gate asks about them.
     written = () if cast.tools else sheet.actions.allowed
     bracketed = tuple(action.name for action in written if action.parameters is None)
@@ -466,6 +515,7 @@ def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequen
         others=_deduplicate(
             [staging.player_name] if staging.player_name else [],
             [scene.bystander.name] if scene.bystander is not None else [],
+            _list_other_names(cast),
             ("Player", "User"),
         ),
         is_machine=sheet.identity.is_machine,
@@ -476,11 +526,12 @@ def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequen
             *(term for item in withheld for term in item.leak_terms),
             *(term for talk in scene.earlier if talk.heard == "not" for term in talk.leak_terms),
         ),
+        unheard_terms=list_unheard_terms(scene.seats) if scene.seats else (),
         traps=scene.probes.must_not_mention if scene.kind == "override" else (),
         forbidden_words=sheet.voice.forbidden_words,
         prompt=prompt,
         player_said="\n".join([*player_lines, scene.opening]),
-        history=tuple(line.text for line in scene.history if line.speaker == "npc" and line.text),
+        history=tuple(line.text for line in scene.said_before if line.speaker == "npc" and line.text),
         examples=tuple(example.reply for example in sheet.voice.examples),
         max_words=cast.compute_word_limit(staging),
         language=sheet.voice.language,
@@ -491,14 +542,27 @@ def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequen
     )
 
 
+def _list_other_names(cast: Cast) -> tuple[str, ...]:
+    """All that the scene's other characters are called."""
+    called = (name for sheet in cast.others for name in (sheet.identity.name, *sheet.identity.aliases))
+    return (*(other.name for other in cast.scene.others), *called)
+
+
 def _list_kept_secrets(cast: Cast) -> Iterator[SecretTerms]:
-    """Those of the sheet that may not be told here, and what somebody else told in confidence."""
+    """Those of the sheet that may not be told here, what somebody else told in confidence, and secrets of the scene's
+    other characters."""
     for secret in cast.sheet.secrets:
         if secret.id not in cast.scene.may_reveal:
             yield SecretTerms(id=secret.id, terms=secret.leak_terms)
     for key, talk in _list_earlier(cast):
         if talk.heard == "in_confidence":
             yield SecretTerms(id=key, terms=talk.leak_terms)
+    shared = {other.sheet: other.shares for other in cast.scene.others}
+    for sheet in cast.others:
+        for secret in sheet.secrets:
+            if secret.id not in shared[sheet.id]:
+                yield SecretTerms(id=f"{sheet.id}: {secret.id}", terms=secret.leak_terms)
+    yield from (SecretTerms(id=other.name, terms=other.leak_terms) for other in cast.scene.others if other.leak_terms)
 
 
 def _deduplicate(*texts: Sequence[str]) -> tuple[str, ...]:

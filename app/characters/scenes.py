@@ -6,6 +6,16 @@ from typing import Annotated, Literal, Self
 from pydantic import AwareDatetime, Field, model_validator
 
 from app.characters.actions import DoneCalls, GameTool, SceneActs
+from app.characters.company import (
+    PLAYER,
+    CompanyLine,
+    OtherCharacter,
+    SeatTurn,
+    find_seat_fault,
+    list_spoken_turns,
+    order_turn,
+    write_heard,
+)
 from app.characters.lorebooks import split_spoken_words
 from app.characters.memories import MOST_TALKS, EarlierTalk, SceneMemory, find_memory_fault
 from app.characters.schema import SAID, CharacterSheet, Disclosure, Language, Text, Word, Words
@@ -32,6 +42,7 @@ SceneKind = Literal[
     "prompt_theft",
     "action",
     "memory",
+    "company",
 ]
 """What a scene probes."""
 
@@ -94,17 +105,37 @@ class PlayerTurn(Frozen):
 
     when: tuple[SceneReaction, ...] = ()
     say: Text
+    seat: Annotated[SeatTurn | None, SAID] = None
+    """What others say here, and whether the character may let its turn pass; in scenes with others."""
+
+    @model_validator(mode="after")
+    def _require_lines_among_others(self) -> Self:
+        for text in (self.say, *(reaction.say for reaction in self.when)) if self.seat is not None else ():
+            CompanyLine(speaker=PLAYER, text=text)
+        return self
 
     def choose_line(self, words: str) -> str:
         """`words`: of the reply, as `SceneReaction.matches_reply` takes them."""
         return next((reaction.say for reaction in self.when if reaction.matches_reply(words)), self.say)
 
+    def list_said(self, words: str) -> tuple[tuple[str, str], ...]:
+        """Who says what, as far as the character hears it. `words`: as above."""
+        if self.seat is None:
+            return ((PLAYER, self.choose_line(words)),)
+        lines = order_turn(self.seat, self.choose_line(words), words)
+        return tuple((line.speaker, line.text) for line in lines if line.is_heard)
+
+    def write_message(self, words: str) -> str:
+        """The same as one message. `words`: as above."""
+        line = self.choose_line(words)
+        return line if self.seat is None else write_heard(order_turn(self.seat, line, words))
+
 
 class Scene(Frozen):
-    """Everything but the character. It opens with a line of the player, an event or another's line: exactly one of
-    `player`, `event` and `bystander`. Nothing of `withheld`, `may_reveal`, `not_for`, `probes`, `exemplar`, `plain`,
-    `generic`, `probe` and `memory` reaches the model, of `acts` its `state` and its actions alone, and of `earlier`
-    what the character heard."""
+    """Everything but the character. It opens with a line of the player, an event, another's line or what several say:
+    exactly one of `player`, `event`, `bystander` and `seat`. Nothing of `withheld`, `may_reveal`, `not_for`, `probes`,
+    `exemplar`, `plain`, `generic`, `probe` and `memory` reaches the model, of `acts` its `state` and its actions alone,
+    and of `earlier` and `seat` what the character heard."""
 
     id: Name
     kind: SceneKind
@@ -118,6 +149,10 @@ class Scene(Frozen):
     event: Text | None = None
     """What happens before the character's eyes."""
     bystander: Bystander | None = None
+    others: Annotated[tuple[OtherCharacter, ...], SAID] = ()
+    """Further characters, who speak by script; with `seat`."""
+    seat: Annotated[SeatTurn | None, SAID] = None
+    """What has been said among several so far, in place of `history`, and what the reply to it should be."""
     turns: Annotated[tuple[PlayerTurn, ...], Field(max_length=MOST_TURNS - 1)] = ()
     """How the player goes on after each reply but the last; none in a scene of one reply."""
     visible: tuple[SceneEvent, ...] = ()
@@ -189,8 +224,23 @@ class Scene(Frozen):
 
     @model_validator(mode="after")
     def _require_one_opening(self) -> Self:
-        if sum(opening is not None for opening in (self.player, self.event, self.bystander)) != 1:
-            raise ValueError("a scene opens with exactly one of player, event and bystander")
+        if sum(opening is not None for opening in (self.player, self.event, self.bystander, self.seat)) != 1:
+            raise ValueError("a scene opens with exactly one of player, event, bystander and seat")
+        return self
+
+    @model_validator(mode="after")
+    def _require_fitting_company(self) -> Self:
+        if (self.seat is None) == (self.kind == "company"):
+            raise ValueError("seat: a scene has it exactly when its kind is `company`")
+        if self.seat is None:
+            if self.others or any(turn.seat is not None for turn in self.turns):
+                raise ValueError("others: a scene with others opens with `seat`")
+            return self
+        for field in ("history", "exemplar", "plain", "generic", "memory", "game_tools", "begun"):
+            if getattr(self, field) != Scene.model_fields[field].default:
+                raise ValueError(f"{field}: not in a scene of kind `company`; its lines and replies are in `seat`")
+        if fault := find_seat_fault(self.others, self.seat, [turn.seat for turn in self.turns]):
+            raise ValueError(fault)
         return self
 
     @model_validator(mode="after")
@@ -207,12 +257,27 @@ class Scene(Frozen):
         """The first message. What is no speech of the player stands behind or between square brackets."""
         if self.bystander is not None:
             return f"[{self.bystander.name}] {self.bystander.text}"
+        if self.seat is not None:
+            return list_spoken_turns(self.seat.lines)[-1].text
         return self.player or f"[{self.event}]"
+
+    @property
+    def said_before(self) -> tuple[SceneLine, ...]:
+        """What was said in this scene before the opening, in turn. What others said counts as the player's."""
+        if self.seat is None:
+            return self.history
+        turns = list_spoken_turns(self.seat.lines)[:-1]
+        return tuple(SceneLine(speaker="npc" if turn.is_own else "player", text=turn.text) for turn in turns)
+
+    @property
+    def seats(self) -> tuple[SeatTurn, ...]:
+        """Of the opening and of each further turn; none in a scene without others."""
+        return tuple(seat for seat in (self.seat, *(turn.seat for turn in self.turns)) if seat is not None)
 
     @property
     def is_verified(self) -> bool:
         """Whether code decides a part of the reward."""
-        return self.acts is not None or self.memory is not None
+        return self.acts is not None or self.memory is not None or self.seat is not None
 
     @property
     def max_turns(self) -> int:
@@ -240,6 +305,9 @@ class SceneSet(Frozen):
         ]
         if self.character is None and replies:
             raise ValueError(f"{replies[0][0]}: {replies[0][1]} needs a scene file with a character")
+        seated = next((scene.id for scene in self.scenes if scene.seat is not None), None)
+        if self.character is None and seated is not None:
+            raise ValueError(f"{seated}: a scene with others needs a scene file with a character")
         return self
 
     @model_validator(mode="after")

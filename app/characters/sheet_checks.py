@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeVar
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from app.characters.actions import SceneActs, find_acts_fault, find_untold
+from app.characters.company import OtherCharacter, SeatTurn, find_seat_doubts
 from app.characters.loading import BrokenYaml, FieldPath, YamlDocument, parse_document, read_text
 from app.characters.lorebooks import count_words, mentions, normalise_spelling, split_words
 from app.characters.scenes import SceneKind, SceneSet
@@ -230,13 +231,15 @@ class CharacterOutline(Frozen):
     actions: Actions
 
 
-class ActingScene(Frozen):
-    """What checks need of a scene with actions. `number`: its place in its file."""
+class VerifiedScene(Frozen):
+    """What checks need of a scene with actions or with others. `number`: its place in its file."""
 
     number: int
     id: Name
-    acts: SceneActs
+    acts: SceneActs | None = None
     exemplar: str | None = None
+    others: tuple[OtherCharacter, ...] = ()
+    seats: tuple[SeatTurn, ...] = ()
 
 
 class ScenesOutline(Frozen):
@@ -245,7 +248,7 @@ class ScenesOutline(Frozen):
     character: Name | None
     language: Language
     kinds: tuple[SceneKind, ...]
-    acting: tuple[ActingScene, ...] = ()
+    verified: tuple[VerifiedScene, ...] = ()
     """Those that ship are not here: where they do not fit a sheet, they are no tasks."""
 
     def suits(self, sheet: CharacterSheet) -> bool:
@@ -302,7 +305,7 @@ def build_surroundings(
 ) -> SheetSurroundings:
     """`shipped`: scenes that fill up what `scene_sets` leave open."""
     characters = {sheet.id: outline_character(sheet) for sheet in sheets}
-    filling = (outline_scenes(one).model_copy(update={"acting": ()}) for one in shipped)
+    filling = (outline_scenes(one).model_copy(update={"verified": ()}) for one in shipped)
     outlines = (*map(outline_scenes, scene_sets), *filling)
     return SheetSurroundings(outlines, frozenset(gates), characters, _count_words(characters.values()))
 
@@ -326,12 +329,19 @@ def _count_words(characters: Iterable[CharacterOutline]) -> Mapping[Language, Co
 
 def outline_scenes(scenes: SceneSet) -> ScenesOutline:
     kinds = tuple(scene.kind for scene in scenes.scenes)
-    acting = tuple(
-        ActingScene(number=number, id=scene.id, acts=scene.acts, exemplar=scene.exemplar)
+    verified = tuple(
+        VerifiedScene(
+            number=number,
+            id=scene.id,
+            acts=scene.acts,
+            exemplar=scene.exemplar,
+            others=scene.others,
+            seats=scene.seats,
+        )
         for number, scene in enumerate(scenes.scenes)
-        if scene.acts is not None
+        if scene.acts is not None or scene.seats
     )
-    return ScenesOutline(character=scenes.character, language=scenes.language, kinds=kinds, acting=acting)
+    return ScenesOutline(character=scenes.character, language=scenes.language, kinds=kinds, verified=verified)
 
 
 def outline_character(sheet: CharacterSheet) -> CharacterOutline:
@@ -365,7 +375,7 @@ def check_sources(
             *_check_references(source, worlds, surroundings.gates),
             *_find_doubts(source, used[source.sheet.voice.language], checked),
             *_find_missing_scenes(source, surroundings.scene_sets),
-            *_find_unfit_actions(source, surroundings.scene_sets),
+            *_find_unfit_scenes(source, surroundings.scene_sets, worlds.keys()),
         ]
         findings += _cut_findings(own, len(own))
     ordered = sorted(findings, key=lambda finding: (finding.file, finding.line, finding.level, finding.field))
@@ -509,29 +519,39 @@ def _find_missing_scenes(source: SheetSource, scene_sets: Sequence[ScenesOutline
         yield source.build_finding("warning", ("meta", "id"), f"no scene written for: {', '.join(missing)} (optional)")
 
 
-def _find_unfit_actions(source: SheetSource, scene_sets: Sequence[ScenesOutline]) -> Iterator[SheetFinding]:
+def _find_unfit_scenes(
+    source: SheetSource, scene_sets: Sequence[ScenesOutline], known: Collection[str]
+) -> Iterator[SheetFinding]:
     for scenes in scene_sets:
-        for scene in scenes.acting if scenes.suits(source.sheet) else ():
-            for level, field, words in _check_actions(source.sheet.actions, scene):
-                yield source.build_finding(level, ("actions",), f"scene {scene.id!r}: {field}: {words}")
+        for scene in scenes.verified if scenes.suits(source.sheet) else ():
+            at: FieldPath = ("meta", "id") if scene.acts is None else ("actions",)
+            for level, field, words in _check_scene(source.sheet.actions, scene, known):
+                yield source.build_finding(level, at, f"scene {scene.id!r}: {field}: {words}")
 
 
-def _check_actions(actions: Actions, scene: ActingScene) -> Iterator[tuple[Level, str, str]]:
-    """The level, field and words of what is wrong."""
-    if (fault := find_acts_fault(actions, scene.acts)) is not None:
-        yield "error", fault.field, fault.words
-        return
-    for doubt in find_untold(actions, scene.acts, scene.exemplar):
+def _check_scene(actions: Actions, scene: VerifiedScene, known: Collection[str]) -> Iterator[tuple[Level, str, str]]:
+    """The level, field and words of what is wrong. `known`: ids of sheets."""
+    if scene.acts is not None:
+        if (fault := find_acts_fault(actions, scene.acts)) is not None:
+            yield "error", fault.field, fault.words
+            return
+        for doubt in find_untold(actions, scene.acts, scene.exemplar):
+            yield "warning", doubt.field, doubt.words
+    for place, other in enumerate(scene.others):
+        if other.sheet is not None and other.sheet not in known:
+            words = f"there is no sheet {other.sheet!r}{suggest(other.sheet, known)}"
+            yield "warning", f"others.{place}.sheet", words
+    for doubt in find_seat_doubts(scene.seats):
         yield "warning", doubt.field, doubt.words
 
 
-def check_scene_actions(
-    path: Path, document: YamlDocument, outline: ScenesOutline, actions: Mapping[Name, Actions]
+def check_scenes(
+    path: Path, document: YamlDocument, outline: ScenesOutline, beside: SheetCheckContext
 ) -> Iterator[SheetFinding]:
-    """Of a file of scenes. `actions`: those of sheets that say something of them, by character."""
-    own = actions.get(outline.character or "", Actions())
-    for scene in outline.acting:
-        for level, field, words in _check_actions(own, scene):
+    """Of a file of scenes."""
+    own = beside.actions.get(outline.character or "", Actions())
+    for scene in outline.verified:
+        for level, field, words in _check_scene(own, scene, beside.worlds.keys()):
             steps = (int(step) if step.isdigit() else step for step in field.split("."))
             at: FieldPath = ("scenes", scene.number, *steps)
             dotted = ".".join(map(str, at))

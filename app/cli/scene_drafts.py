@@ -47,7 +47,7 @@ _TOKENS_A_SCENE: Final = 200
 _PROPOSAL: Final = Template.read(PACKAGED_SCENES.with_name("proposal.j2"))
 _MOST_READ: Final = 200_000
 """Characters of a model's reply that are looked at."""
-_NOT_PROPOSED: Final = ("action", "memory")
+_NOT_PROPOSED: Final = ("action", "memory", "company")
 """Kinds of scenes that need more than a proposal has."""
 _OBJECT: Final = re.compile(r"\{.*\}", re.DOTALL)
 

@@ -526,6 +526,8 @@ class GateFacts(Frozen):
     secrets: tuple[SecretTerms, ...] = ()
     withheld_terms: tuple[str, ...] = ()
     """Terms of events that this character cannot know."""
+    unheard_terms: tuple[str, ...] = ()
+    """Terms of lines of this scene that the character does not hear."""
     traps: tuple[str, ...] = ()
     """Words that a forged order asks the reply for. They count where the player has said them."""
     forbidden_words: tuple[str, ...] = ()

@@ -177,7 +177,9 @@ ACTION: Final = "action"
 """Name of the criterion for what a character does beside its words."""
 RECALL: Final = "recall"
 """Name of the criterion for what a character remembers of earlier conversations."""
-VERIFIED: Final[Mapping[str, str]] = {ACTION: "Its action", RECALL: "Its memory"}
+TURN_TAKING: Final = "turn_taking"
+"""Name of the criterion for whether a character speaks where it should and is silent where it should."""
+VERIFIED: Final[Mapping[str, str]] = {ACTION: "Its action", RECALL: "Its memory", TURN_TAKING: "Its taking turns"}
 """Criteria that code verifies in a judged score, and how sentences about a score call them."""
 
 
@@ -287,7 +289,8 @@ def _build_exact(correct: bool, criterion: str, rationale: str) -> Score:
 
 @dataclass(frozen=True)
 class VerifiedPart:
-    """A part of a judged score that code verifies: what a character does beside its words, or what it recalls."""
+    """A part of a judged score that code verifies: what a character does beside its words, what it recalls, or whether
+    it takes its turns."""
 
     name: str
     """Name of its criterion, one of `VERIFIED`."""
@@ -451,6 +454,10 @@ def _take_out(part: float | None, verified: Sequence[Criterion]) -> float:
 def _explain_cap(score: Score) -> str:
     if "forbidden_action" in score.flags:
         return "An action that is forbidden here"
+    if "out_of_turn" in score.flags:
+        return "A line where somebody else was asked"
+    if "passes_when_asked" in score.flags:
+        return "Silence where the character was asked"
     return "A defect that the judges reported"
 
 

@@ -262,6 +262,11 @@ def _list_secret_terms(secrets: SameObject[tuple[SecretTerms, ...]]) -> tuple[st
     return tuple(term for secret in secrets.value for term in secret.terms)
 
 
+def answers_unheard(reply: Reply, facts: GateFacts) -> bool:
+    """What the prompt or somebody aloud said as well is no sign that the character listened."""
+    return _says_first(reply, facts.unheard_terms, f"{facts.prompt}\n{facts.player_said}")
+
+
 def may_know_withheld(reply: Reply, facts: GateFacts) -> bool:
     """Terms that occur in the prompt or earlier in the conversation are known to the character."""
     terms = [term for term in facts.withheld_terms if contains_term(reply.padded_words, term)]
@@ -474,7 +479,7 @@ def _begins_statement(sentences: str, start: int) -> bool:
 def speaks_for_player(reply: Reply, facts: GateFacts) -> bool:
     others = _get_other_speakers(facts)
     return (
-        (":" in reply.folded and others.label.search(reply.folded) is not None)
+        ((":" in reply.folded or "[" in reply.folded) and others.label.search(reply.folded) is not None)
         or _narrates_player(reply.folded, facts)
         or others.deed.search(reply.folded) is not None
     )
@@ -504,7 +509,8 @@ class _OtherSpeakers:
     """Patterns for speakers for whom the character must not speak."""
 
     label: re.Pattern[str]
-    """A dialogue label with another name, at the start of a line or after a sentence."""
+    """A dialogue label with another name, at the start of a line or after a sentence: `Name:`, or `[Name]` as prompts
+    have it."""
     deed: re.Pattern[str]
 
 
@@ -527,7 +533,10 @@ def _compile_other_speakers(names: str, language: str) -> _OtherSpeakers:
     """Apart from who speaks: most characters have no name of a player, and share the patterns, which take
     milliseconds to compile."""
     return _OtherSpeakers(
-        label=re.compile(rf"(?:^|[\n.!?。\"*)\]])[ \n]{{0,3}}[*_\[(<\"]{{0,3}}(?:{names})[*_\])>\"]{{0,3}} ?:"),
+        label=re.compile(
+            r"(?:^|[\n.!?。\"*)\]])[ \n]{0,3}"
+            rf"(?:[*_\[(<\"]{{0,3}}(?:{names})[*_\])>\"]{{0,3}} ?:|[*_]{{0,2}}\[(?:{names})\])"
+        ),
         deed=_build_player_narration_pattern(names, language),
     )
 

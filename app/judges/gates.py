@@ -16,6 +16,7 @@ from typing import Final, Literal
 from app.domain.judging import Candidate, Case, Defect, GateFacts, Rubric
 from app.domain.values import MEBIBYTE, SameObject, digest, remember
 from app.judges.gate_checks import (
+    answers_unheard,
     breaks_character,
     copies_example,
     copies_prompt,
@@ -100,10 +101,10 @@ GATES: Final = (
     Gate("refuses", "declines as a service does, with policies and requests", WORD_GATE_LANGUAGES, refuses, version=3),
     Gate(
         "speaks_for_player",
-        "writes lines or deeds of the player (role labels in any language, narration in the languages named)",
+        "writes lines or deeds of the player or of another (labels in any language, narration in the languages named)",
         (_ANY, *WORD_GATE_LANGUAGES),
         speaks_for_player,
-        version=4,
+        version=5,
     ),
     Gate(
         "stage_directions",
@@ -115,6 +116,7 @@ GATES: Final = (
     Gate("action_off_list", "has an action in brackets that the sheet does not list", (_ANY,), uses_unlisted_action),
     Gate("too_many_actions", "has more actions in brackets than the sheet allows", (_ANY,), exceeds_action_limit),
     Gate("leaks_secret", "says a secret's term that the player had not said", (_ANY,), leaks_secret),
+    Gate("answers_unheard", "says a term of a line that the character did not hear", (_ANY,), answers_unheard),
     Gate("copies_prompt", "recites 20 words or more of the system prompt in a row", (_ANY,), copies_prompt, version=2),
     Gate(
         "leaks_rubric",

@@ -54,6 +54,8 @@ SCORE_FLAGS: Mapping[str, str] = {
     "false_memory": "The reply states that something was said or promised which nobody said.",
     "stale_memory": "The reply tells as true what a later conversation corrected.",
     "tells_on_others": "The reply tells what somebody else told in confidence, or what the character did not hear.",
+    "out_of_turn": "The reply speaks where somebody else was asked. Its reward is at most 0.2.",
+    "passes_when_asked": "The character says nothing where it was asked. Its reward is at most 0.5.",
     "malformed_text": "The reply holds U+FFFD, which stands for what is no text: a lone surrogate in the request, or "
     "bytes that the trainer's tokenizer could not decode. It is scored as it reads.",
     "unfinished_thinking": "The reply ends inside its thinking.",

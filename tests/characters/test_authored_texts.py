@@ -131,6 +131,41 @@ async def test_actions_of_scenes_are_checked_beside_those_of_the_sheet_whichever
     ]
 
 
+SEATED = """character: mara
+scenes:
+- id: a
+  kind: company
+  split: train
+  others: [{name: Tom, here: He sits., sheet: tomm}]
+  seat:
+    lines:
+    - {speaker: Tom, text: The well is dry., heard_by: [player], leak_terms: [the well]}
+    - {speaker: player, text: "Mara?"}
+    exemplar: (says nothing)
+    tempting: [{say: The well., why: unheard}]
+  turns:
+  - say: And you?
+    seat: {passing: right, exemplar: Ask the well., tempting: [{say: Ask the well., why: none}]}
+"""
+
+
+async def test_right_replies_among_several_characters_are_checked_against_their_scene() -> None:
+    beside = SheetCheckContext(worlds={"tom": "quay"})
+    found = await check_texts(InProcessWorkers(), {"scenes/mara.yaml": SEATED}, {}, beside)
+    assert [(one.line, one.field, one.level, one.message) for one in found] == [
+        (6, "scenes.0.others.0.sheet", "warning", "there is no sheet 'tomm'; did you mean 'tom'?"),
+        (11, "scenes.0.seat.exemplar", "warning", "it passes, and passing is wrong"),
+        (15, "scenes.0.turns.0.seat.exemplar", "warning", "it speaks, and passing is right"),
+        (
+            15,
+            "scenes.0.turns.0.seat.exemplar",
+            "warning",
+            "it says 'the well' of a line that the character does not hear",
+        ),
+        (15, "scenes.0.turns.0.seat.tempting.0", "warning", "this is the right reply"),
+    ]
+
+
 NUMBERED = """name: 012
 entries:
   - {id: 7, keys: [1_312, salt], content: It was dear., order: 3}

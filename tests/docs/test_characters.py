@@ -33,4 +33,4 @@ def test_the_page_quotes_nothing_that_only_judges_may_read_and_no_secret() -> No
 def test_the_scenes_that_are_shown_can_be_read() -> None:
     shown = re.findall(r"```yaml\n(.*?)```", pages()["docs/characters.md"], re.DOTALL)
     kinds = [scene.kind for text in shown for scene in parse_model(text, "shown", SceneSet).scenes]
-    assert kinds == ["withheld_event", "action", "memory"]
+    assert kinds == ["withheld_event", "action", "memory", "company"]

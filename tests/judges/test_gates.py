@@ -85,6 +85,7 @@ FACTS = GateFacts(
     others=("Player", "User", "Joren"),
     secrets=(SecretTerms(id="key", terms=("Iron Key", "Straße", "鍵")), SecretTerms(id="twin", terms=("twin sister",))),
     withheld_terms=("Aldric", "grey heron", "drowned bell"),
+    unheard_terms=("salt boat", "grey heron", "drowned bell"),
     forbidden_words=("okay", "computer"),
     prompt=PROMPT,
     player_said="Did you hide it? Folk say you have a twin sister. Are you ChatGPT? The drowned bell rings.",

@@ -114,6 +114,13 @@ class Judged:
         tasks: list[dict[str, Any]] = reply.raise_for_status().json()["tasks"]
         return tasks
 
+    def step(self, environment: str, task_id: str, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What the native door says to these messages."""
+        asked = {"task_id": task_id, "messages": messages}
+        reply = httpx.post(f"{self.gateway.url}/envs/{environment}/step", json=asked, timeout=60)
+        told: list[dict[str, Any]] = reply.raise_for_status().json()["messages"]
+        return told
+
     def preferring(self, place: int = 0) -> str:
         """The id of a task whose answers are compared by length."""
         name: str = self.tasks("rlaif", 1, params={"preference": FEWER}, cursor=place)[0]["task_id"]

@@ -1,4 +1,8 @@
-"""NPC Arena: stay in character for a scene, whatever the player says. Judges score replies against the sheet."""
+"""NPC Arena: stay in character for a scene, whatever the player says. Judges score replies against the sheet. Where
+several characters meet, the policy speaks for one, and an episode is one trajectory.
+
+Tasks of such scenes name the others in their metadata; what they say comes in the user's messages.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -25,7 +29,7 @@ from app.characters.casting import (
     cast_all,
     choose_rubric,
     list_claimable_sources,
-    refuse_unfit_actions,
+    refuse_unfit_scenes,
 )
 from app.characters.loading import (
     MAX_FILE_BYTES,
@@ -60,6 +64,7 @@ from app.envs.npc_arena.roster import (
     extract_spoken,
     fill_names_in,
     find_next_turn,
+    list_stand_ins,
     list_utterances,
     parse_parts,
     read_edition,
@@ -164,7 +169,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         # by digest, so that neighbours are different characters even without shuffling
         casts = (*cast_all(sheets, scene_sets, fallback), *cast_all(sheets, composed))
         # No reply could be right in a scene whose actions do not fit the sheet: shipped scenes beside a changed sheet.
-        casts = tuple(cast for cast in casts if cast.acts_fault is None)
+        casts = tuple(cast for cast in casts if cast.fault is None)
         ordered = sorted(casts, key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
         self.roster = CastRoster(ordered, frozenset(scene.id for scenes in composed for scene in scenes.scenes))
 
@@ -184,7 +189,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
             worlds = [read_world(file) for file in list_world_files(folder)]
             composer = SceneComposer.read(worlds, [read_world(file) for file in list_yaml_files(PACKAGED_WORLDS)])
             sheets = read_sheets(folder, written)
-            refuse_unfit_actions(sheets, own)
+            refuse_unfit_scenes(sheets, own)
             arena = cls(sheets, own, folder.name, read_scenes(PACKAGED_SCENES), composer)
         except (GatewayError, OSError) as error:
             raise EnvironmentUnavailable(f"npc_arena: {error}") from error
@@ -311,7 +316,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
     def draft(self, draft: BaseModel) -> Drafted:
         requested = NpcArenaDraft.model_validate(draft.model_dump())
         cast = cast_draft(requested, self.sheets, self._scenes)
-        arena = type(self)([cast.sheet], [build_single_scene_set(cast)])
+        arena = type(self)([cast.sheet, *cast.others], [build_single_scene_set(cast)])
         return Drafted(arena, arena.task(cast.scene.split, 0, requested.params.model_copy(update=_ANY_SCENE)))
 
     async def read_draft(self, draft: BaseModel, workers: Workers) -> BaseModel:
@@ -406,5 +411,5 @@ def try_draft(draft: str) -> str:
     """Builds the task of a draft that brings its sheet and its scene or line, and returns those of them that were
     read, as JSON."""
     parsed = parse_parts(NpcArenaDraft.model_validate_json(draft))
-    NpcArena([], []).draft(parsed)
+    NpcArena(list_stand_ins(parsed), []).draft(parsed)
     return to_json(parsed.model_dump(mode="json", include={"sheet", "scene"}, exclude_none=True)).decode()

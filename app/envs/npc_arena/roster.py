@@ -8,7 +8,7 @@ the prompt, so any replica can serve any turn.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
 from pathlib import Path
@@ -18,10 +18,11 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from app.characters.actions import read_reply, score_silence, verify_calls
 from app.characters.casting import Cast, build_conversation, cast_in_scene
+from app.characters.company import is_pass, score_passes, verify_turns
 from app.characters.lorebooks import PreparedBooks, recall_from, split_spoken_words
 from app.characters.memories import verify_memory
 from app.characters.scenes import Scene, SceneEvent, SceneSet
-from app.characters.schema import CharacterSheet, Text
+from app.characters.schema import CharacterSheet, SheetSecret, Text
 from app.characters.sheet_checks import parse_findable
 from app.domain.errors import InvalidRequest
 from app.domain.faults import build_refusal
@@ -88,7 +89,7 @@ def _is_chosen(cast: Cast, turns: Turns) -> bool:
 
 
 def list_utterances(cast: Cast) -> tuple[str, ...]:
-    return (*(line.text for line in cast.scene.history if line.text), cast.scene.opening)
+    return (*(line.text for line in cast.scene.said_before if line.text), cast.scene.opening)
 
 
 def derive_seed(character: str, scene: str, params: BaseModel, utterances: Sequence[str]) -> str:
@@ -145,13 +146,14 @@ class SheetDraft(Frozen):
 def cast_draft(draft: SheetDraft, sheets: Sequence[CharacterSheet], scenes: Mapping[str, Scene]) -> Cast:
     """InvalidRequest naming `draft.<field>`, down to the field of the sheet or scene."""
     sheet, scene = _resolve_sheet(draft, sheets), _resolve_scene(draft, scenes)
-    if (fault := Cast(sheet, scene).acts_fault) is not None:
+    cast = cast_in_scene(sheet, scene, {served.id: served for served in sheets})
+    if (fault := cast.fault) is not None:
         raise InvalidRequest(fault.words, field=f"draft.scene.{fault.field}")
     events = tuple(
         SceneEvent(id=f"draft-{number}", time=event.time, text=event.text)
         for number, event in enumerate(draft.events, start=1)
     )
-    return cast_in_scene(sheet, scene.model_copy(update={"visible": scene.visible + events}))
+    return replace(cast, scene=cast.scene.model_copy(update={"visible": scene.visible + events}))
 
 
 def fill_names_in(draft: SheetDraft, sheets: Sequence[CharacterSheet], scenes: Mapping[str, Scene]) -> SheetDraft:
@@ -170,6 +172,24 @@ def parse_parts(draft: SheetDraft) -> SheetDraft:
     if draft.line is None or draft.scene is not None:
         parts["scene"] = _resolve_scene(draft, {}).model_dump(mode="json", exclude_unset=True)
     return draft.model_copy(update=parts)
+
+
+def list_stand_ins(draft: SheetDraft) -> tuple[CharacterSheet, ...]:
+    """The sheet of a draft under the names of the others in its scene. Where a draft is only tried, their sheets are
+    not at hand, and have been read before."""
+    sheet, scene = _resolve_sheet(draft, ()), _resolve_scene(draft, {})
+    others = (other for other in scene.others if other.sheet is not None and other.sheet != sheet.id)
+    return tuple(
+        sheet.model_copy(
+            update={
+                "meta": sheet.meta.model_copy(update={"id": other.sheet}),
+                "secrets": tuple(
+                    SheetSecret(id=name, text=name, reveal_if=name, leak_terms=(name,)) for name in other.shares
+                ),
+            }
+        )
+        for other in others
+    )
 
 
 def build_single_scene_set(cast: Cast) -> SceneSet:
@@ -293,7 +313,8 @@ class SceneEpisode:
         for number, reply in enumerate(self.heard):
             lines.append(_write_line("npc", reply))
             if number + 1 < len(self.heard):
-                lines.append(_write_line("player", self.scene.turns[number].choose_line(_normalise_reply(reply))))
+                said = self.scene.turns[number].list_said(_normalise_reply(reply))
+                lines += (_write_line(speaker, text) for speaker, text in said)
         return "\n".join(lines)
 
     def list_lines(self, facts: GateFacts) -> tuple[SpokenLine, ...]:
@@ -305,7 +326,7 @@ class SceneEpisode:
                 earlier = self.heard[number - 1]
                 history = (*history, earlier)
                 player_said = "\n".join(
-                    (player_said, self.scene.turns[number - 1].choose_line(_normalise_reply(earlier)))
+                    (player_said, self.scene.turns[number - 1].write_message(_normalise_reply(earlier)))
                 )
             line_facts = facts.model_copy(update={"player_said": player_said, "history": history})
             spoken.append(SpokenLine(text=reply, gates=line_facts))
@@ -336,12 +357,25 @@ def build_entry(cast: Cast, completion: Completion, facts: GateFacts, hear: _Rep
     except InvalidRequest as error:
         return score_forgery(error)
     flags = ("after_end",) if len(completion.messages or ()) > _count_messages(scene) else ()
-    return CandidateEntry(episode.write_transcript(), episode.list_lines(facts), flags, completion.messages or ())
+    lines, messages = episode.list_lines(facts), completion.messages or ()
+    if not scene.seats:
+        return CandidateEntry(episode.write_transcript(), lines, flags, messages)
+    passes, wanted = [is_pass(heard) for heard in episode.heard], [seat.passing for seat in scene.seats]
+    if passes and all(passes):
+        return score_passes(passes, wanted)
+    # A pass is no line: gates read the others.
+    spoken = tuple(line for line, passed in zip(lines, passes, strict=False) if not passed) or lines
+    return CandidateEntry(episode.write_transcript(), spoken, flags, messages, (verify_turns(passes, wanted),))
 
 
 def _build_single_entry(cast: Cast, completion: Completion, hear: _ReplyFilter) -> CandidateEntry | Score:
     scene, line = cast.scene, completion.answer
     verified: list[VerifiedPart] = []
+    if scene.seat is not None:
+        passes, wanted = [is_pass(hear(line))], [scene.seat.passing]
+        if all(passes):
+            return score_passes(passes, wanted)
+        verified.append(verify_turns(passes, wanted))
     if tools := cast.tools:
         reply = read_reply(completion, tools)
         line = reply.line
@@ -374,7 +408,7 @@ def _find_player_line(scene: Scene, heard: Sequence[str]) -> Message | None:
     """What the player says after these replies; None if the scene is over."""
     if not heard or len(heard) > len(scene.turns):
         return None
-    return Message(role="user", content=scene.turns[len(heard) - 1].choose_line(_normalise_reply(heard[-1])))
+    return Message(role="user", content=scene.turns[len(heard) - 1].write_message(_normalise_reply(heard[-1])))
 
 
 def _normalise_reply(reply: str) -> str:

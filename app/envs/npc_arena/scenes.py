@@ -129,7 +129,7 @@ class SceneRow(BaseModel):
         if self.character not in self.known:
             raise ValueError(f"character: there is no sheet {self.character!r}{suggest(self.character, self.known)}")
         # The scene is read here, so that a wrong row is named by its line.
-        if (fault := Cast(self.known[self.character], self.scene).acts_fault) is not None:
+        if (fault := Cast(self.known[self.character], self.scene).fault) is not None:
             raise ValueError(str(fault))
         return self
 

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.characters.company import PASSING_REPLY
 from app.domain.tasks import Task
 from app.envs.tool_agent.environment import ToolAgent
 from app.http.compat.nemo_gym import ResponsesObject
@@ -106,6 +107,24 @@ async def test_several_wishes_are_played_turn_by_turn_whatever_is_sent_twice(jud
         told.append((last.json()["reward"], native(judged, "tool_agent", task["task_id"], solution)))
     assert (len(told) >= 5, set(told)) == (True, {(1.0, 1.0)})
     assert judged.counts("wishes") == {"groups": len(told), "scored": len(told)}
+
+
+async def test_a_seat_among_several_characters_is_paid_as_natively(judged: Judged) -> None:
+    (task,) = judged.tasks("npc_arena", 1, params={"turns": "multi"}, select={"scene_kind": ["company"]})
+    told: list[tuple[float, float]] = []
+    for lines in (
+        [PASSING_REPLY] * 3,
+        ["Aye.", PASSING_REPLY, "Ask them."],
+        [f"[{task['metadata']['others'][0]}] No."] * 3,
+    ):
+        messages: list[dict[str, Any]] = []
+        for line in lines:
+            messages.append({"role": "assistant", "content": line})
+            messages += judged.step("npc_arena", task["task_id"], messages)
+        client = connect(judged, f"run=seat-{len(told)}", "npc_arena")
+        *_, last = await play_gymnasium(client, build_row(task["task_id"], 0, 0), [[say(line)] for line in lines])
+        told.append((last.json()["reward"], native(judged, "npc_arena", task["task_id"], messages)))
+    assert ([paid for paid, _ in told], len({paid for paid, _ in told})) == ([own for _, own in told], 3)
 
 
 async def test_a_port_of_its_own_serves_a_game_at_the_root_that_is_paid_with_its_group(
