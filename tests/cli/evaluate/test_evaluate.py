@@ -18,10 +18,6 @@ from tests.support.policy_server import MODEL, Speech, script
 from tests.support.serving import Served, serving
 from tests.support.tables import read_table
 
-RATES = [row % 5 for row in range(ROWS)]
-"""Right answers of four, by row: two rows each have 0, 1, 2, 3 and 4."""
-
-
 @pytest.fixture(scope="module")
 def gateway(gateways: Gateways) -> Served:
     return gateways.of_rows(ROWS)
