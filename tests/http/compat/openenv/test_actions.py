@@ -41,6 +41,8 @@ def test_any_other_object_is_the_json_that_a_model_wrote(data: dict[str, Any], t
 
 
 MISSING = 'text: missing; an action is {"text": "what the model said"}'
+
+
 @pytest.mark.parametrize(
     ("data", "message"), read_table(__file__, "silent_actions.yaml", list[tuple[dict[str, Any], str]])
 )
