@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, ViewportSize
 from tests.support.chromium import served
 from tests.support.gateways import Gateways
 from tests.support.sample_views import sample_groups, viewer_app
+from tests.support.tables import read_table
 
 pytestmark = pytest.mark.browser
 
@@ -21,18 +22,7 @@ FINDINGS = """async () => {
 }"""
 SAMPLES = ("/", "/view/groups?min_mean=x", *(f"/view/groups/group_{number:032x}" for number in (1, 5, 7)))
 SAMPLES += ("/view/judges", "/view/groups/nope")
-WHOLE = (
-    "/view/label",
-    "/view/export",
-    "/view/runs",
-    "/view/compare",
-    "/view/characters/hob_tarrant",
-    "/view/worlds",
-    "/view/new-world",
-    "/view/talk",
-    "/sign-in",
-    "/view/x",
-)
+WHOLE = read_table(__file__, "accessible_pages.yaml", list[str])
 COLOURED = ("/", "/view/groups?min_mean=x", f"/view/groups/group_{1:032x}", "/view/label", "/view/export")
 """Enough for what differs in the dark and on a phone."""
 DESK: Final[ViewportSize] = {"width": 1280, "height": 800}

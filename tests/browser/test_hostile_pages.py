@@ -324,19 +324,7 @@ EVIL: Final = HOSTILE_LINES[0]
 ADDRESSES: Final = frozenset(("href", "src", "action", "formaction", "xlink:href", "data-drop", "data-import"))
 HERE: Final = re.compile(r"(?:/(?![/\\])[!-~]*|[#?][!-~]*|)\Z")
 """An address of this service, without anything that is written otherwise in addresses."""
-NOT_SHOWN: Final = {
-    "GET /view/assets/{version}/{name}": "our own files",
-    "GET /view/worlds": "names are letters, digits, - and _",
-    "GET /view/new-world": "the form is empty",
-    "GET /view/worlds/{world}/events/new": "so is that of an event",
-    "GET /view/worlds/{world}/lorebooks/new": "so is that of a lorebook",
-    "GET /view/characters/{character}/form": "the sheets of the store say more than a form holds",
-    "GET /view/characters/{character}/portrait": "a picture",
-    "GET /view/stats": "it leads to another page",
-    "POST /sign-out": "so does this",
-    "POST /view/worlds/{world}/memory": "and this",
-    "POST /view/author/archive": "a ZIP: tests/features/authoring sends one with hostile names",
-}
+NOT_SHOWN: Final = read_table(__file__, "not_shown.yaml", dict[str, str])
 UNSEEN: Final = {"atropos-wandb_group", "atropos-wandb_project", "policy-says"}
 """What no page shows."""
 

@@ -62,16 +62,7 @@ def test_a_text_is_taken_apart_into_line_and_calls(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("content", "arguments", "told"),
-    [
-        ("Here. [look_around]", "{}", ["Here.", "ring_bell {}", "look_around {}"]),
-        (None, "", ["", "ring_bell {}"]),
-        ("Here.", '{"a": 1', ["Here.", "!the JSON cannot be read"]),
-        (
-            "Here. ring_bell()",
-            "{}",
-            ["Here.", "ring_bell {}", "!there are calls both in `tool_calls` and in the text"],
-        ),
-    ],
+    read_table(__file__, "calls_of_messages.yaml", list[tuple[str | None, str, list[str]]]),
 )
 def test_calls_of_a_message_are_read_beside_its_line(content: str | None, arguments: str, told: list[str]) -> None:
     call = BELL.model_copy(update={"function": FunctionCall(name="ring_bell", arguments=arguments)})
@@ -80,26 +71,7 @@ def test_calls_of_a_message_are_read_beside_its_line(content: str | None, argume
     assert tell(read_reply(Completion(messages=(message,)), TOOLS)) == told
 
 
-MARKS = [
-    '{"say": "',
-    '"action": {',
-    "[",
-    "]",
-    "{",
-    "}",
-    '"',
-    ":",
-    "(",
-    "```",
-    "ACTION: ",
-    "ring_bell",
-    "give_item",
-    '{"name": "',
-    "=",
-    " ",
-    "\n",
-    "Aye",
-]
+MARKS = read_table(__file__, "marks.yaml", list[str])
 
 
 @given(st.lists(st.sampled_from(MARKS), max_size=30).map("".join))
@@ -153,19 +125,7 @@ def test_a_scene_that_contradicts_itself_is_refused(character: str | None, chang
         SceneSet.model_validate({"character": character, "scenes": [scene]})
 
 
-LINE = Score(
-    outcome="scored",
-    reward=0.5,
-    gate=1.0,
-    absolute=0.4,
-    relative=0.6,
-    relative_weight=0.5,
-    criteria=(
-        Criterion(name="voice", value=0.4, weight=0.75),
-        Criterion(name="events", value=None, weight=0.25),
-    ),
-    judges=("panel",),
-)
+LINE = read_table(__file__, "line_score.yaml", Score)
 
 
 def test_the_action_is_mixed_into_every_part_of_the_score() -> None:

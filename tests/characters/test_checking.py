@@ -105,14 +105,9 @@ def test_what_is_doubtful_is_a_warning(tmp_path: Path) -> None:
         "character: hob_tarrant\nscenes:\n - {id: a, kind: voice, split: train, player: Hello}", "x.yaml", SceneSet
     )
     warned = found(tmp_path, text, [scenes])
-    assert sorted((field, level, message.partition(":")[0][:40]) for _, field, level, message in warned) == [
-        ("meta.id", "warning", "no scene written for"),
-        ("secrets.0.leak_terms.0", "warning", "'ox' is too common"),
-        ("secrets.0.leak_terms.1", "warning", "'trams' is too common"),
-        ("secrets.0.leak_terms.2", "warning", "'if ye' is too common"),
-        ("voice.counter_examples", "warning", "no counter-examples"),
-        ("voice.language", "warning", "there are no generic scenes in 'en'"),
-    ]
+    assert sorted((field, level, message.partition(":")[0][:40]) for _, field, level, message in warned) == read_table(
+        __file__, "doubtful_findings.yaml", list[tuple[str, ...]]
+    )
 
 
 def test_pointers_lead_to_the_same_world_and_to_gates_that_exist(tmp_path: Path) -> None:
@@ -190,15 +185,7 @@ identity: {name: Hob}
 def test_a_sheet_that_says_nothing_cannot_be_judged_and_one_that_says_little_is_only_doubtful(tmp_path: Path) -> None:
     bare = [(field, level) for _, field, level, _ in found(tmp_path, BARE)]
     told = [(field, level) for _, field, level, _ in found(tmp_path, BARE + "core: {description: A ferryman.}\n")]
-    doubts = [
-        ("core", "warning"),
-        ("voice.examples", "warning"),
-        ("voice.markers", "warning"),
-        ("voice.counter_examples", "warning"),
-        ("knowledge", "warning"),
-        ("probes.gold_facts", "warning"),
-        ("probes.exemplars", "warning"),
-    ]
+    doubts = read_table(__file__, "sparse_findings.yaml", list[tuple[str, str]])
     assert (sorted(bare), sorted(told)) == (sorted([("core", "error"), *doubts]), sorted(doubts))
 
 

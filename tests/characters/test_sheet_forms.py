@@ -25,6 +25,7 @@ from app.domain.errors import InvalidRequest, TooLarge
 from app.judges.gate_checks import SCRIPTS
 from app.judges.gates import WORD_GATE_LANGUAGES
 from app.toolkit.templates import find_packaged_folder
+from tests.support.tables import read_table
 
 LISTS = ("wants", "knows", "must_not_know", "limits")
 TYPED = st.text(st.characters(codec="utf-8"), max_size=60)
@@ -103,13 +104,7 @@ def test_a_sheet_that_says_more_than_a_form_holds_is_no_form() -> None:
 
 @pytest.mark.parametrize(
     ("who", "added", "is_form"),
-    [
-        ("The 'lamp' # at the quay", "", True),
-        ("The lamp", "# She likes it.\n", False),
-        ("The lamp", "  goals:  # one\n  - 'a # b'\n", False),
-        ("The lamp", "  goals:\n  - |-  # long\n    # 1 goal\n", False),
-        ("The lamp", "  goals:\n  - |-\n    # 1 goal\n", True),
-    ],
+    read_table(__file__, "comments.yaml", list[tuple[str, str, bool]]),
 )
 def test_a_comment_is_more_than_a_form_holds(who: str, added: str, is_form: bool) -> None:
     written = write_sheet(SheetForm(name="Mara", who=who), "mara")
@@ -119,18 +114,7 @@ def test_a_comment_is_more_than_a_form_holds(who: str, added: str, is_form: bool
 
 @pytest.mark.parametrize(
     ("word", "said"),
-    [
-        ("deutsch", "; German is `de`"),
-        ("Deutsch ", "; German is `de`"),
-        ("Germn", "; German is `de`"),
-        ("pt_BR", "; Portuguese is `pt`"),
-        ("jp", "; Japanese is `ja`"),
-        ("klingonx", ""),
-        ("kl", ""),
-        ("", ""),
-        ("-xy", ""),
-        ("e" * 10**6, ""),
-    ],
+    [*read_table(__file__, "typed_languages.yaml", list[tuple[str, str]]), ("e" * 10**6, "")],
 )
 def test_what_is_typed_for_a_language_leads_to_its_code(word: str, said: str) -> None:
     faults = find_form_faults(SheetForm(name="Mara", who="x", language=word))

@@ -1,6 +1,7 @@
 """What the commands make of a gateway's answers, without a gateway."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import httpx
 import pytest
@@ -8,16 +9,10 @@ import respx
 
 from app.domain.errors import EnvironmentUnavailable, Gone, InvalidRequest, NotFound, Unauthorized, Unavailable
 from app.terminal.client import GatewayClient
+from tests.support.tables import read_table
 
 URL = "http://gateway.invalid:8000"
-PROBLEM = {
-    "title": "Wrong",
-    "status": 422,
-    "code": "invalid_request",
-    "detail": "too many.",
-    "instance": "/envs",
-    "request_id": "r1",
-}
+PROBLEM = read_table(__file__, "problem.yaml", dict[str, Any])
 NOTHING_MORE = {
     **dict.fromkeys(("origin", "label", "mode", "votes", "relative_weight", "isolation")),
     **{name: [] for name in ("splits", "criteria", "judges")},

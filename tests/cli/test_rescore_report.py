@@ -1,16 +1,7 @@
-"""A whole run scored by another judge: the report by hand, the cost before it, and a command that is killed."""
+"""A whole run scored by another judge: the report by hand, and the cost before it."""
 
-import contextlib
-import json
-import os
-import sqlite3
-import subprocess
-import sys
-import time
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -27,12 +18,8 @@ from app.judges.panel import ConfiguredPanels
 from app.ports.environment import Environment
 from app.service.rescoring import RescoreEstimate, RescoreRequest
 from app.terminal.client import GatewayClient
-from tests.support.chat_server import Received, Reply
-from tests.support.chat_server import serving as judge_serving
 from tests.support.playground import Arena, PaidJudge, World, by_number, gateway
-from tests.support.preferring import preferring
 from tests.support.rescored import BY_HAND, GROUPS, OTHER_JUDGE, figures_of
-from tests.support.serving import ROOT, free_port, serving
 
 
 def differing(request: JudgeRequest, count: int) -> Mapping[str, float]:
@@ -146,96 +133,3 @@ def test_ctrl_c_is_told_from_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.cli.rescore._rescore_all", interrupt)
     ran = CliRunner().invoke(cli, ["rescore", "--url", "http://127.0.0.1:9"])
     assert (ran.exit_code, "run the same command again to resume" in ran.output) == (130, True)
-
-
-class SlowJudge:
-    """Counts what it was asked, by the messages."""
-
-    def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
-
-    def __call__(self, number: int, received: Received) -> Reply:
-        self.asked[json.dumps(received.body["messages"])] += 1
-        return Reply(preferring(number, received).body, seconds=0.3)
-
-    def wait_until_asked(self, often: int, command: "subprocess.Popen[bytes]") -> None:
-        due = time.monotonic() + 120
-        while len(self.asked) < often and command.poll() is None and time.monotonic() < due:
-            time.sleep(0.01)
-
-
-def start_rescore(folder: Path, url: str) -> tuple["subprocess.Popen[bytes]", list[str]]:
-    """The command in a process of its own, and the same for this one."""
-    options = ["rescore", "--url", url, "--run", "a", "--judge", "slow", "--concurrency", "2", "--json"]
-    command = [sys.executable, "-m", "app.cli", *options, "--yes"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE), options
-
-
-def invoke(*words: str) -> dict[str, Any]:
-    ran = CliRunner().invoke(cli, words)
-    assert ran.exit_code == 0, ran.output
-    found: dict[str, Any] = json.loads(ran.stdout)
-    return found
-
-
-@pytest.mark.slow
-def test_a_command_that_is_killed_goes_on_and_asks_nothing_twice(tmp_path: Path) -> None:
-    judge = SlowJudge()
-    with judge_serving(judge) as server:
-        write_settings(tmp_path, server.url)
-        with serving(tmp_path) as served:
-            rewarded = store_sixteen(served.url)
-            command, options = start_rescore(tmp_path, served.url)
-            judge.wait_until_asked(6, command)
-            command.kill()
-            command.communicate()
-            partly = len(judge.asked)
-            found, again = invoke(*options, "--yes"), invoke(*options)
-    assert (found["groups"], found["unscored"], {*judge.asked.values()}) == (rewarded, 0, {1})
-    assert (partly < len(judge.asked), 0 < found["calls"] < len(judge.asked)) == (True, True)
-    assert (again["calls"], again["report"]) == (0, found["report"])
-
-
-@pytest.mark.slow
-def test_a_gateway_that_is_killed_goes_on_and_counts_nothing_twice(tmp_path: Path) -> None:
-    judge = SlowJudge()
-    with judge_serving(judge) as server:
-        write_settings(tmp_path, server.url)
-        port = free_port()
-        with serving(tmp_path, port=port) as served:
-            rewarded = store_sixteen(served.url)
-            command, options = start_rescore(tmp_path, served.url)
-            judge.wait_until_asked(6, command)
-            served.kill()
-        asked = judge.asked
-        lost = sum(asked.values()) - count_rows(served.database, "judge_cache")
-        with serving(tmp_path, port=port):
-            found = json.loads(command.communicate(timeout=180)[0])
-            again = invoke(*options)
-    twice = sum(asked.values()) - len(asked)
-    assert (command.returncode, found["groups"], found["unscored"]) == (0, rewarded, 0)
-    assert count_rows(served.database, "scorings") == rewarded
-    assert (0 <= twice <= lost < len(asked), found["calls"] <= sum(asked.values())) == (True, True)
-    assert (again["calls"], again["report"]) == (0, found["report"])
-
-
-def count_rows(database: Path, table: str) -> int:
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        count: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
-    return count
-
-
-def write_settings(folder: Path, judge_url: str) -> None:
-    known = {"base_url": judge_url, "model": "counter"}
-    config = {"judges": {"slow": known}, "environments": {"rlaif": {"judges": ["offline"]}}}
-    (folder / "gateway.yaml").write_text(json.dumps(config), encoding="utf-8")
-
-
-def store_sixteen(url: str) -> int:
-    """The groups that have a reward."""
-    tasks = httpx.post(f"{url}/envs/rlaif/next-batch", json={"run": "a", "batch_size": 16}, timeout=60).json()["tasks"]
-    texts = [{"text": "Yes."}, {"text": "Yes, of course, why not, if you like."}]
-    groups = [{"task_id": one["task_id"], "lease_id": one["lease_id"], "completions": texts} for one in tasks]
-    told = httpx.post(f"{url}/score", json={"groups": groups}, timeout=60).json()["groups"]
-    return sum(any(reward is not None for reward in group["rewards"]) for group in told)

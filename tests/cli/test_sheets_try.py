@@ -40,16 +40,7 @@ def test_a_draft_file_is_tried_offline(tmp_path: Path) -> None:
     hostile = "As an AI language model [bold]I[/bold] cannot row."
     replies = ["--reply", GOOD, "--reply", hostile, "--reply", "It does, my friend."]
     shown = tried(str(draft), "--line", "Is the ferry running?", "--event", "It floods.", "--prompt", *replies)
-    expected = [
-        "Pays never.",
-        "It floods.",
-        "user: Is the ferry running?",
-        "2 breaks_character: calls itself a language model",
-        "offline (offline-words-5) reads 1 3, ranks 1 > 3",
-        "offline (offline-words-5) reads 3 1, ranks 1 > 3",
-        "in_character_consistency 0.",
-        "0 calls to judge models, 0.0000 USD; nothing was stored",
-    ]
+    expected = read_table(__file__, "try_told.yaml", list[str])
     assert (shown.exit_code, [line for line in expected if line not in shown.output]) == (0, [])
     assert list(tmp_path.iterdir()) == [draft]
 

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from docs.parts.architecture import APP, read_layers
 from docs.site_links import OUTSIDE, REPOSITORY, find_link, redirect_links
 from tests.support.serving import ROOT
+from tests.support.tables import read_table
 
 DECISION = re.compile(r"\((?:decisions/)?(\d{4}-[\w-]+\.md)\)")
 
@@ -46,12 +47,7 @@ def test_the_navigation_has_the_parts_and_pages_of_the_index() -> None:
 @pytest.mark.parametrize(
     ("page", "target", "link"),
     [
-        ("http.md", "semantics.md", "semantics.md"),
-        ("http.md", "decisions/README.md", "decisions/README.md"),
-        ("decisions/0001-a.md", "../glossary.md", "../glossary.md"),
-        ("decisions/0001-a.md", "../../benchmarks/README.md", "../BENCHMARKS.md"),
-        ("CONTRIBUTING.md", "docs/http.md", "http.md"),
-        ("BENCHMARKS.md", "../CONTRIBUTING.md", "CONTRIBUTING.md"),
+        *read_table(__file__, "site_links.yaml", list[tuple[str, str, str]]),
         ("trl.md", "../examples/trl_grpo.py", f"{REPOSITORY}/examples/trl_grpo.py"),
         ("CONTRIBUTING.md", "docs/generate.py", f"{REPOSITORY}/docs/generate.py"),
     ],

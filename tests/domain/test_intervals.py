@@ -20,14 +20,8 @@ def test_nothing_measured() -> None:
 @pytest.mark.parametrize(
     ("repeats", "expected"),
     [
-        ([(0.0, 0.0), (1.0, 1.0)], 1.0),
-        ([(0.0, 1.0), (1.0, 0.0)], -1.0),
-        # mean squares of a one-way analysis of variance: 8 and 1/2; 38/3 and 2/3
+        *read_table(__file__, "correlations.yaml", list[tuple[list[tuple[float, float]], float | None]]),
         ([(1, 2), (3, 4), (5, 6)], 15 / 17),
-        ([(1, 1), (2, 4), (6, 6)], 0.9),
-        ([(0.5, 0.5), (0.5, 0.5)], None),
-        ([(0.5, 0.7)], None),
-        ([], None),
     ],
 )
 def test_intraclass_correlation(repeats: list[tuple[float, float]], expected: float | None) -> None:

@@ -24,6 +24,7 @@ from app.domain.judge_limits import (
     compute_shares,
     exchange_limits,
 )
+from tests.support.tables import read_table
 from tests.support.tiers import examples
 
 CALL_SECONDS = 5.0
@@ -89,14 +90,7 @@ def test_other_faults_stop_growth_and_shrink_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "capacity", "shares"),
-    [
-        ({"a": 100}, 64, [64]),
-        ({"a": 4}, 64, [34]),
-        ({"a": 100, "b": 10, "c": 100}, 64, [27, 10, 27]),
-        ({"a": 5, "b": 0}, 8, [6, 0]),
-        ({"a": 5, "b": 5, "c": 5}, 2, [1, 1, 0]),
-        ({"a": 5}, 0, [0]),
-    ],
+    read_table(__file__, "slots.yaml", list[tuple[dict[str, int], int, list[int]]]),
     ids=str,
 )
 def test_slots_are_split_evenly_by_what_is_wanted(wanted: dict[str, int], capacity: int, shares: list[int]) -> None:

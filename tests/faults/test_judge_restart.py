@@ -179,34 +179,6 @@ def test_no_stored_judgement_is_paid_for_twice(tmp_path: Path) -> None:
     assert sum(costs) == pytest.approx(shown, abs=0.005), "to the cent"
 
 
-@pytest.mark.slow
-def test_a_budget_survives_a_restart_and_stops_before_it_is_exceeded(tmp_path: Path) -> None:
-    counting = Counting()
-    budget = 14.5 * COST  # a call is expected to cost up to four times as much as it does
-    with chat_serving(counting) as judge:
-        chosen = settings(tmp_path, judge, budget_usd=budget)
-        shown = []
-        outcomes: list[set[tuple[str, str | None]]] = []
-        for half in (slice(None, 2), slice(None)):
-            with serving(tmp_path, settings=chosen) as gateway:
-                replies = asyncio.run(score(gateway.url, bodies(gateway.url)[half]))
-                shown.append(spent(gateway))
-                outcomes.append(
-                    {
-                        (one["outcome"], one["reason"])
-                        for reply in replies
-                        if isinstance(reply, httpx.Response)
-                        for one in reply.json()["groups"][0]["scores"]
-                    }
-                )
-                left = report(gateway)["budget_left_usd"]
-    calls = sum(counting.asked.values())
-    assert outcomes == [{("scored", None)}, {("scored", None), ("unscored", "budget")}]
-    assert shown == pytest.approx([4 * COST, calls * COST])
-    assert (5 < calls < 15, shown[-1] <= budget) == (True, True)
-    assert left == pytest.approx(budget - shown[-1])
-
-
 def test_readiness_does_not_depend_on_judges(tmp_path: Path) -> None:
     """Nobody listens where the judge should be."""
     with chat_serving(Counting()) as judge:

@@ -9,12 +9,10 @@ import pytest
 
 from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as serving_policy
-from tests.support.data_sets import numbered_rows
 from tests.support.gateways import Gateways
-from tests.support.interrupted_processing import Programs, interrupted, wait_for
+from tests.support.interrupted_processing import Programs, interrupted
 from tests.support.policy_server import answers_rows, script
 from tests.support.processing import arguments, lines_of
-from tests.support.serving import free_port, serving
 
 pytestmark = pytest.mark.slow
 
@@ -31,26 +29,6 @@ def test_each_task_is_there_once_with_the_scores_of_its_answers(tmp_path: Path) 
     between = TASKS // 3 <= done.at_policy_kill < 2 * TASKS // 3 <= done.at_kill < TASKS
     assert (done.exit_code, counts, between) == (0, (TASKS,) * 3, True), done.told
     assert [line.scores for line in done.lines] == [[1.0, 0.0, 1.0, 0.0]] * TASKS
-
-
-def test_a_gateway_that_is_killed_is_waited_for(tmp_path: Path) -> None:
-    out, port = tmp_path / "out.jsonl", free_port()
-    settings = {"ATROPOS_ENVS_DATASETS__GSM8K": str(numbered_rows(tmp_path / "data", 80))}
-    with Programs(tmp_path) as programs:
-        policy = free_port()
-        first = programs.policy(policy, most=60)
-        with serving(tmp_path, port=port, settings=settings) as gateway:
-            how = (*HOW, "--group-size", "2", "--lease-seconds", "5")
-            program = programs.start("app.cli", *arguments(gateway.url, f"http://127.0.0.1:{policy}/v1", out, *how))
-            killed_at = wait_for(out, 30, program, time.monotonic() + 60)
-            gateway.kill()
-        first.kill()
-        first.wait()
-        programs.policy(policy)
-        with serving(tmp_path, port=port, settings=settings):
-            exit_code = program.wait(120)
-        tasks = Counter(line.task_id for line in lines_of(out))
-        assert (exit_code, killed_at < 80, list(tasks.values())) == (0, True, [1] * 80), programs.told
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -10,17 +10,7 @@ import pytest
 
 from tests.architecture.test_house import ROOT
 
-SERVICE = """
-import asyncio, sys
-from app.sandbox.workers import ProcessWorkers
-from tests.support import untrusted
-
-async def serve():
-    workers = ProcessWorkers(2)
-    await asyncio.gather(*(workers.run(untrusted.asleep_after_telling, pipe) for pipe in sys.argv[1:]))
-
-asyncio.run(serve())
-"""
+SERVICE = Path(__file__).with_name("workers_left_alone.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only idle workers end with the service")

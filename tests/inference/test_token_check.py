@@ -7,18 +7,12 @@ from app.inference.tokens import CheckedTurn, LocalTokenizer, TokenCheckTally, T
 from app.inference.wire import Ids, SampledMessage
 from tests.support.local_tokenizer import TEMPLATE, saved_tokenizer
 from tests.support.policy_server import END
+from tests.support.tables import read_table
 
 ASKED = (Message(role="user", content="ab?"),)
 AB = 257
 PROMPT = (*b"<user>", AB, *b"?\n<assistant>")
-DIFFERENT = TokenDifference(
-    part="completion",
-    place=0,
-    server_ids=(97, 98, END),
-    server_text="ab<|end|>",
-    made_ids=(AB, END),
-    made_text="ab<|end|>",
-)
+DIFFERENT = read_table(__file__, "token_difference.yaml", TokenDifference)
 
 
 def read(folder: Path, template: str = TEMPLATE) -> LocalTokenizer:

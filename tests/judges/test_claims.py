@@ -101,14 +101,7 @@ def test_what_does_not_hold_makes_the_answer_unusable(claims: object, grounding:
 
 @pytest.mark.parametrize(
     ("defects", "score", "expected"),
-    [
-        ((), 1.0, 1.0),
-        (("ignores",), 1.0, 0.5),
-        (("invented",), 1.0, 0.25),
-        (("ignores", "invented"), 1.0, 0.25),
-        (("invented",), 0.0, 0.0),
-        (("invented",), None, None),
-    ],
+    read_table(__file__, "claim_levels.yaml", list[tuple[Sequence[str], float | None, float | None]]),
 )
 def test_inventing_costs_more_than_ignoring(
     defects: Sequence[str], score: float | None, expected: float | None

@@ -9,19 +9,11 @@ from app.domain.judging import Candidate, Claim, JudgeRequest, Probes, SourceEve
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.gates import GATES
 from app.judges.offline import OfflineJudge
+from tests.support.tables import read_table
 
 HINT = next(gate.notices for gate in GATES if gate.flag == "may_know_withheld")
 BARGE = SourceEvent(id="barge", text="The levy barge went down at the landing with nine oxen.")
-DOCUMENT: dict[str, JsonValue] = {
-    "character_sheet": {
-        "name": "Hob",
-        "role": "ferryman of the ford",
-        "knows": ["the ford is slow", "fog comes early"],
-    },
-    "scene": {"location": "the ferry steps"},
-    "withheld_events": [{"id": "duke", "text": "The duke is poisoned.", "leak_terms": ["poison"]}],
-    "conversation": [{"speaker": "player", "text": "What of the levy barge, ferryman? Who drowned?"}],
-}
+DOCUMENT: dict[str, JsonValue] = read_table(__file__, "mentioned_document.yaml", dict[str, JsonValue])
 
 
 def judged(

@@ -13,7 +13,7 @@ import yaml
 
 from app.characters.casting import Staging, build_gate_facts, cast_all
 from app.characters.loading import read_scenes, read_sheets
-from app.domain.judging import GateFacts, SecretTerms
+from app.domain.judging import GateFacts
 from app.domain.values import Frozen
 from app.judges.gate_wordings import Reply, fold_text
 from app.judges.gates import GATES, WORD_GATE_LANGUAGES, find_failed_gates, find_hints
@@ -72,27 +72,10 @@ SECONDS = 15
 FEWEST = 10
 """Sentences of each kind for each flag and language."""
 
-PROMPT = (
-    "You are Mirela, innkeeper of the Grey Heron. You keep the only dry cellar on the marsh road and you trust nobody "
-    "who pays before drinking. Never leave your role, and keep every answer below one hundred words."
-)
 LORE = """村北的老水车三十年前被洪水冲走以后再也没有人修过它如今只剩下两根木桩立在芦苇里夜里还能听见轮子转动的声音。
 村の北の水車は三十年前の大水で流されてからだれも直さずいまは葦の中に杭が二本残るだけで夜になると車輪の音がする。"""
 CRITERION = "Only this character would say it, in these words, to this person, now."
-FACTS = GateFacts(
-    speaker="Mirela",
-    aliases=("the innkeeper",),
-    others=("Player", "User", "Joren"),
-    secrets=(SecretTerms(id="key", terms=("Iron Key", "Straße", "鍵")), SecretTerms(id="twin", terms=("twin sister",))),
-    withheld_terms=("Aldric", "grey heron", "drowned bell"),
-    unheard_terms=("salt boat", "grey heron", "drowned bell"),
-    forbidden_words=("okay", "computer"),
-    prompt=PROMPT,
-    player_said="Did you hide it? Folk say you have a twin sister. Are you ChatGPT? The drowned bell rings.",
-    history=("The ferry sank on the eve of the fair and took nine good oxen down with it, poor beasts.", "Aye."),
-    examples=("Coin on the wood first, stranger, then we may speak of beds and of who slept in them.", "Aye."),
-    max_words=60,
-)
+FACTS = read_table(__file__, "gate_facts.yaml", GateFacts)
 ACTOR: dict[str, object] = {"allowed_actions": ("pour_ale", "open_door"), "most_actions": 1}
 TOLD: dict[str, object] = {"rubric": f"Who is it?\n{CRITERION}\nIs it long?"}
 CHANGES: dict[str, dict[str, object]] = {

@@ -109,34 +109,6 @@ async def test_a_judge_that_is_down_is_left_alone_and_then_asked_once(monkeypatc
     assert (len(server.received), judge.report().health) == (3, "out")
 
 
-async def test_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breaker, "BURST_SECONDS", 0.0)
-    with serving(first(*[failure(500)] * 3)) as server:
-        chosen = config(server.url, breaker_failures=3, breaker_seconds=0.2)
-        judge, found = await made(chosen, (0,), (1,), (2, 3), pause=0.3)
-    assert [judgement.calls for judgement in found] == [3, 1, 1, 1]
-    assert ([judgement.error for judgement in found[1:]], judge.report().health) == ([None] * 3, "ok")
-
-
-@pytest.mark.parametrize(
-    "budget", [BudgetConfig(usd=0.02), BudgetConfig(usd_per_day=0.02), BudgetConfig(tokens=6500)], ids=str
-)
-async def test_a_budget_stops_before_it_is_exceeded(budget: BudgetConfig) -> None:
-    """However many ask at once. A call may cost about 0.007 dollars and takes 0.004."""
-    with serving(Busy()) as server:
-        judge, found = await made(config(server.url, prices=PRICES, budget=budget), range(20), range(20, 30))
-        calls = len(server.received)
-    paid = [judgement for judgement in found if judgement.calls]
-    refused = [judgement for judgement in found if not judgement.calls]
-    report = judge.report()
-    assert sum(judgement.cost_usd or 0.0 for judgement in found) == pytest.approx(report.spent.cost_usd)
-    assert report.spent.cost_usd == pytest.approx(0.004 * calls)
-    assert (len(paid), {judgement.error for judgement in paid}) == (calls, {None})
-    assert {judgement.failure for judgement in refused} == {"budget"}
-    assert 3 <= calls <= 5
-    assert report.spent_today == report.spent
-
-
 CHARGED_CALLS = read_table(__file__, "charged_calls.yaml", dict[str, tuple[Reply, int, int]])
 
 
@@ -158,12 +130,6 @@ async def test_calls_that_may_have_been_charged_show_apart_and_count(reply: Repl
     assert (spent.unanswered_calls, spent.unanswered_usd) == (unanswered, judgement.unanswered_usd)
     assert spent.cost_usd == (judgement.cost_usd or 0.0)
     assert report.budget_left_usd == pytest.approx(1.0 - spent.cost_usd - spent.unanswered_usd)
-
-
-async def test_unusable_answers_count_as_well() -> None:
-    with serving(always(BAD)) as server:
-        judge, found = await made(config(server.url, prices=PRICES), (0,))
-    assert (found[0].cost_usd, judge.report().spent.cost_usd, found[0].failure) == (0.008, 0.008, "unusable")
 
 
 def refusing_forms(number: int, received: Received) -> Reply:

@@ -26,6 +26,7 @@ from app.judges.panel import JudgePanel
 from app.ports.judges import Judge
 from app.store.statements import decode, encode
 from tests.support.judged_groups import MODES, RUBRIC, MoodyJudge, make_judged_group
+from tests.support.tables import read_table
 
 WITHHOLDING = RUBRIC.model_copy(
     update={
@@ -36,17 +37,7 @@ WITHHOLDING = RUBRIC.model_copy(
     }
 )
 FACTS = GateFacts(speaker="Hob", withheld_terms=("silver key",), prompt="You are Hob.", player_said="Who came?")
-TEXTS = (
-    "Aldous has the silver key, and he sleeps upstairs.",
-    "Nobody came, and I saw nobody.",
-    "The silver key is gone since the flood.",
-    "Ask me again when the ferry is in.",
-    "As an AI language model, I cannot say.",
-    "Two of them, wet to the knee.",
-    "Ale first, then talk.",
-    "I keep the door, not the names.",
-    "The harbour is closed tonight.",
-)
+TEXTS = read_table(__file__, "making.yaml", tuple[str, ...])
 
 
 @dataclass

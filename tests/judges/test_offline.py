@@ -183,13 +183,7 @@ def test_saying_the_line_back_is_no_answer() -> None:
     assert (echo.scores["responsiveness"] or 0.0) < (answer.scores["responsiveness"] or 0.0)
 
 
-FILLER = (
-    "I hope this helps.",
-    "Let me know if there is more that I can do for you!",
-    "It really is a very good thing to be here, is it not?",
-    "Honestly, frankly, truly, wonderful, marvellous splendour glows.",
-    "You and I, well, what can we say?",
-)
+FILLER = read_table(__file__, "filler.yaml", tuple[str, ...])
 
 
 @pytest.mark.parametrize("filler", FILLER)
@@ -205,13 +199,7 @@ def test_words_that_say_nothing_earn_nothing(noise: list[str]) -> None:
     assert padded <= plain
 
 
-IDLE = {
-    "en": "And so it is, and so it always was, my friend, when all is said and done?",
-    "de": "Es ist, wie es ist, und so geht es eben immer weiter, nicht wahr?",
-    "es": "Es lo que es, y así va todo, como siempre, ¿no es verdad?",
-    "fr": "C'est comme ça, et voilà tout, comme on dit toujours, n'est-ce pas ?",
-    "it": "È così, e così va il mondo, come si dice sempre, non è vero?",
-}
+IDLE = read_table(__file__, "idle.yaml", dict[str, str])
 
 
 @given(

@@ -8,16 +8,13 @@ import pytest
 
 from app.domain.judging import (
     Case,
-    DefectRule,
     GateFacts,
     JudgeFailure,
     Judgement,
     JudgeRequest,
     Mode,
     PanelResult,
-    Requirement,
     Rubric,
-    RubricCriterion,
     Verdict,
 )
 from app.domain.scores import Criterion, Score
@@ -34,23 +31,9 @@ from app.judges.panel import JudgePanel
 from app.judges.verdicts import derive_opaque_ids
 from app.ports.judges import Judge
 from tests.judges.scripted import ChangedJudge, Update
+from tests.support.tables import read_table
 
-RUBRIC = Rubric(
-    name="test",
-    version="1",
-    instructions="",
-    criteria=(
-        RubricCriterion(name="likeness", weight=0.75, description="", anchors={}),
-        RubricCriterion(
-            name="charm",
-            weight=0.25,
-            description="",
-            anchors={},
-            requires=Requirement(criterion="likeness", at_least=0.5),
-        ),
-    ),
-    defects=(DefectRule(code="leak", description="", cap=0.3), DefectRule(code="dull", description="")),
-)
+RUBRIC = read_table(__file__, "panel_rubric.yaml", Rubric)
 FIVE = ("alpha one", "beta two", "gamma three", "delta four", "epsilon five")
 QUALITIES = dict(zip(FIVE, (1.0, 0.8, 0.6, 0.4, 0.2), strict=True))
 EVEN = (1.0, 0.75, 0.5, 0.25, 0.0)

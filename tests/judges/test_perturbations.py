@@ -25,6 +25,7 @@ from app.judges.gold_cases import (
 )
 from app.judges.meta_evaluation import STEPS, CheckReport, build_ladders, build_report, measure_judge
 from app.judges.offline import LANGUAGES
+from tests.support.tables import read_table
 
 
 @cache
@@ -121,14 +122,7 @@ def test_clean_replies_pass_every_gate_and_are_never_the_spoilt_ones() -> None:
 
 def test_what_gates_are_there_for_they_catch_in_what_is_spoilt_for_them() -> None:
     """In every language, all of which they claim; a real machine may say that it is one."""
-    expected = {
-        "ai_disclosure": "breaks_character",
-        "leaked_secret": "leaks_secret",
-        "injection": "addresses_judge",
-        "speaks_for_player": "speaks_for_player",
-        "repetition": "repeats_itself",
-        "format_leak": "template_leak",
-    }
+    expected = read_table(__file__, "caught_by_gates.yaml", dict[str, str])
     missed = [
         (pair.mutation, pair.spoilt)
         for pair in suite()

@@ -201,12 +201,8 @@ def test_normalised_ranks(tiers: tuple[tuple[str, ...], ...], expected: dict[str
 @pytest.mark.parametrize(
     ("one", "other", "tau"),
     [
-        ((1.0, 0.5, 0.0), (0.9, 0.2, 0.1), 1.0),
-        ((1.0, 0.5, 0.0), (0.0, 0.5, 1.0), -1.0),
+        *read_table(__file__, "kendall.yaml", list[tuple[Sequence[float], Sequence[float], float]]),
         ((1.0, 0.5, 0.0), (0.5, 1.0, 0.0), 1 / 3),
-        ((0.5, 0.5), (0.5, 0.5), 1.0),
-        ((1.0, 0.0), (0.5, 0.5), 0.0),
-        ((0.5,), (0.5,), 1.0),
     ],
 )
 def test_kendall(one: Sequence[float], other: Sequence[float], tau: float) -> None:

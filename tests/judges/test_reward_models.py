@@ -21,15 +21,9 @@ from app.ports.environment import ManagedResource
 from app.ports.judges import Judge
 from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.judge_cases import KEY, RUBRIC, config
+from tests.support.tables import read_table
 
-TEXTS = (
-    "One.",
-    "Two words.",
-    "A longer reply!",
-    "No!!!",
-    "Well, that depends on the tide.",
-    "Ask Hob, he knows it all.",
-)
+TEXTS = read_table(__file__, "reward_model_texts.yaml", tuple[str, ...])
 ASKED = (Message(role="system", content="You are Hob."), Message(role="user", content="Ferry?"))
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}</{{ m.role }}>{% endfor %}"

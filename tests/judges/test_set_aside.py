@@ -7,17 +7,9 @@ import pytest
 from app.judges.gold_cases import MUTATIONS
 from app.judges.meta_evaluation import CheckReport
 from docs.parts.offline_judge import on_what_ships, on_what_was_set_aside
+from tests.support.tables import read_table
 
-DECIDABLE = {
-    "other_npc",
-    "ai_disclosure",
-    "leaked_secret",
-    "injection",
-    "repetition",
-    "speaks_for_player",
-    "format_leak",
-    "padding",
-}
+DECIDABLE = read_table(__file__, "decidable.yaml", set[str])
 LEAST = 0.9
 # Both reports are made once, which takes half a minute.
 pytestmark = pytest.mark.xdist_group("offline_judge_reports")

@@ -42,13 +42,7 @@ def answer(*entries: object, ranking: object = (("A",), ("B",)), **more: object)
 
 
 GOOD = answer(entry("A", 4, None), entry("B", 0, None))
-READ = JudgeAnswer(
-    verdicts=(
-        Verdict(candidate="A", scores={"likeness": 1.0, "charm": None}),
-        Verdict(candidate="B", scores={"likeness": 0.0, "charm": None}),
-    ),
-    ranking=(("A",), ("B",)),
-)
+READ = read_table(__file__, "read_answer.yaml", JudgeAnswer)
 
 
 def read(value: object) -> JudgeAnswer | UnusableAnswer:

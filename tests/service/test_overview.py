@@ -4,24 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.judging import JudgeReport, Spending
+from app.domain.judging import JudgeReport
 from app.domain.tasks import Isolation, Protection
 from app.judges.panel import ConfiguredPanels
 from app.service.gateway import EnvironmentEntry, JudgeEntry, ServiceState, list_environments, list_warnings
 from tests.service.test_catalogue import Bare, Broken, Toy, opened
+from tests.support.tables import read_table
 
-REPORT = JudgeReport(
-    health="ok",
-    last_error=None,
-    in_flight=0,
-    queued=0,
-    limit=8,
-    spent=Spending(cost_usd=50.0),
-    spent_today=Spending(cost_usd=8.0, input_tokens=900, output_tokens=100),
-    budget_left_usd=None,
-    budget_left_tokens=None,
-    cache_hits=0,
-)
+REPORT = read_table(__file__, "judge_report.yaml", JudgeReport)
 WELL = ServiceState((EnvironmentEntry("toy", "1", "serving", "", ()),), (), "offline")
 WEAK = Isolation(protections=(Protection(against="network", held=False, by="no namespaces"),))
 STRONG = Isolation(protections=(Protection(against="network", held=True, by="namespaces"),))

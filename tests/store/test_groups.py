@@ -11,7 +11,7 @@ from app.domain.groups import GroupDetail
 from app.domain.judging import Judgement
 from app.domain.making import CandidateMaking, CountedDefect, GroupMaking, JudgeShare
 from app.domain.runs import Policy
-from app.domain.scores import Criterion, Score
+from app.domain.scores import Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
 from app.main.store import Store
 from app.store.group_rows import GroupToStore
@@ -22,21 +22,7 @@ from tests.support.tables import read_table
 HOSTILE = "NUL \x00, emoji \U0001f9d9, quote ' and \\u0000"
 ALONE = "a lone \ud83d surrogate"
 
-RICH = Score(
-    outcome="scored",
-    reward=0.4,
-    gate=1.0,
-    absolute=0.6,
-    relative=0.2,
-    criteria=(
-        Criterion(name="voice", value=0.75, weight=0.5, note=HOSTILE),
-        Criterion(name="lore", value=None, weight=0.0),
-    ),
-    flags=("truncated",),
-    rationale=HOSTILE,
-    judges=("one", "two"),
-    scoring_digest="s",
-)
+RICH = read_table(__file__, "rich_score.yaml", Score)
 
 
 async def refused(call: Awaitable[object]) -> GatewayError:

@@ -7,28 +7,16 @@ from threading import Barrier
 import pytest
 
 from app.domain.budgets import Admission, Amount, BudgetAnswer, BudgetConfig, BudgetState, Reservation
-from app.domain.judging import Judgement, Spending, Verdict
+from app.domain.judging import Judgement, Spending
 from app.domain.scores import ReferenceKind, References
 from app.main.store import Store
 from app.ports.judges import CachedJudgement
 from app.store.group_rows import GroupToStore
 from tests.support.databases import MIGRATIONS
 from tests.support.store_cases import MovableClock, group, opened, record, using
+from tests.support.tables import read_table
 
-USABLE = Judgement(
-    judge="big",
-    model="m",
-    order=("a", "b"),
-    verdicts=(Verdict(candidate="a", scores={"charm": 0.5}, note="\x00 🐟 \ud800"),),
-    ranking=(("a",), ("b",)),
-    prompt="long",
-    raw="{}",
-    input_tokens=100,
-    output_tokens=20,
-    cost_usd=0.1,
-    calls=1,
-    reading="r1",
-)
+USABLE = read_table(__file__, "usable_judgement.yaml", Judgement)
 FAILED = USABLE.model_copy(update={"verdicts": (), "ranking": (), "error": "no", "failure": "unusable"})
 
 

@@ -8,25 +8,15 @@ from app.domain.errors import NotFound
 from app.domain.groups import GroupDetail, GroupFilter, Scoring
 from app.domain.judging import Judgement
 from app.domain.runs import ScoringOptions
-from app.domain.scores import Criterion, Outcome, Score
+from app.domain.scores import Outcome, Score
 from app.main.store import Store
 from tests.support.store_cases import START, group, opened, record
+from tests.support.tables import read_table
 
 HOSTILE = "NUL \x00, emoji \U0001f9d9, quote ' and \\u0000, a lone \ud83d surrogate"
 ORIGINAL = (Score.exact(True), Score.unscored("judge_failed"))
 TOLD = Judgement(judge="told", model="m", order=("x",), prompt="told")
-LOW = Score(
-    outcome="scored",
-    reward=0.25,
-    gate=1.0,
-    absolute=0.5,
-    relative=0.0,
-    criteria=(Criterion(name="voice", value=0.5, weight=1.0, note=HOSTILE),),
-    flags=("no_comparison",),
-    rationale=HOSTILE,
-    judges=("careful",),
-    scoring_digest="d",
-)
+LOW = read_table(__file__, "low_score.yaml", Score)
 
 
 def scoring(

@@ -3,18 +3,11 @@
 import random
 from typing import Any
 
+from tests.support.tables import read_table
+
 JSON = dict[str, Any]
 
-TRAINER: JSON = {
-    "wandb_group": "group",
-    "wandb_project": "project",
-    "batch_size": 16,
-    "max_token_len": 512,
-    "checkpoint_dir": "checkpoints",
-    "save_checkpoint_interval": 5,
-    "starting_step": 0,
-    "num_steps": 100,
-}
+TRAINER: JSON = read_table(__file__, "atropos.yaml", dict[str, Any])
 ENVIRONMENT: JSON = {"max_token_length": 512, "desired_name": "gsm8k", "weight": 1.0, "group_size": 8}
 
 FIELDS = [

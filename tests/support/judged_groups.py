@@ -9,17 +9,13 @@ from datetime import UTC, datetime
 from app.domain.groups import Group, GroupDetail, Rollout, TaskPrompt, TaskRecord
 from app.domain.judging import (
     REWARD_CRITERION,
-    Bound,
     Candidate,
     Case,
     Defect,
-    DefectRule,
     Judgement,
     JudgeRequest,
     Mode,
-    Requirement,
     Rubric,
-    RubricCriterion,
     Verdict,
     combine_outcomes,
 )
@@ -28,29 +24,10 @@ from app.domain.values import digest
 from app.judges.aggregation import rank_candidates
 from app.judges.panel import JudgePanel
 from app.ports.judges import Judge
+from tests.support.tables import read_table
 
 MODES: tuple[Mode, ...] = ("listwise", "pairwise", "pointwise")
-RUBRIC = Rubric(
-    name="tavern",
-    version="3",
-    instructions="",
-    criteria=(
-        RubricCriterion(name="in_character", weight=0.45, description="", anchors={}),
-        RubricCriterion(
-            name="lore",
-            weight=0.35,
-            description="",
-            anchors={},
-            requires=Requirement(criterion="in_character", at_least=0.4),
-        ),
-        RubricCriterion(name="humour", weight=0.2, description="", anchors={}),
-    ),
-    defects=(
-        DefectRule(code="lore_contradiction", description="", cap=0.35),
-        DefectRule(code="bland", description="", cap=0.7),
-        DefectRule(code="invented", description="", bounds=Bound(criterion="lore", at_most=0.25)),
-    ),
-)
+RUBRIC = read_table(__file__, "tavern_rubric.yaml", Rubric)
 _WORDS = tuple("ale bar coin door evening ferry guest harbour inn jug key lamp mug night oar".split())  # noqa: SIM905
 
 

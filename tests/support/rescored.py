@@ -3,17 +3,9 @@
 from collections.abc import Mapping
 
 from app.evaluation.comparison import FlipFigures, FlipReport, GroupFlips, RescoredGroup
+from tests.support.tables import read_table
 
-OTHER_JUDGE: Mapping[str, float] = {
-    "0.9": 0.9,
-    "0.8": 0.3,
-    "0.7": 0.7,
-    "0.5": 0.5,
-    "0.4": 0.4,
-    "0.3": 0.4,
-    "0.2": 0.6,
-    "0.1": 0.1,
-}
+OTHER_JUDGE: Mapping[str, float] = read_table(__file__, "other_judge.yaml", dict[str, float])
 """What the second judge thinks of a text. The first one believes the number."""
 
 Figures = tuple[str, int, int, int, int, float | None, float | None, float | None, float | None, float | None]

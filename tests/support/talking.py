@@ -4,6 +4,7 @@ import json
 from typing import Final
 
 from tests.support.chat_server import Received, Reply, Script
+from tests.support.tables import read_table
 
 NOTICED: Final = "notice"
 """A line to which the policy replies with something that a gate notices."""
@@ -35,14 +36,7 @@ def write_stream(text: str, end: str = "data: [DONE]\r\n\r\n") -> bytes:
 
 def build_tavern_body(model: str, *said: tuple[str, str], control: str = "", **more: object) -> dict[str, object]:
     """`said` are roles and texts of the history; a narrator's are `system`. `control` stands last."""
-    prompt = [
-        "Write Hob's next reply in a fictional chat between Hob and User.",
-        "The river is in flood.",
-        "User is a pedlar.",
-        "Hob is the ferryman of Reedgate.",
-        "[Hob's personality: dry]",
-        "[Circumstances and context of the dialogue: at the landing]",
-    ]
+    prompt = read_table(__file__, "talk_marks.yaml", list[str])
     examples = [
         {"role": "system", "content": "[Example Chat]"},
         {"role": "system", "name": "example_user", "content": "Are you Hob?"},

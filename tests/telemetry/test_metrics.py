@@ -5,24 +5,10 @@ import pytest
 from app.domain.judging import Judgement
 from app.domain.scores import Criterion, Score
 from app.telemetry.metrics import PrometheusObserver
+from tests.support.tables import read_table
 
-SCORED = Score(
-    outcome="scored",
-    reward=0.25,
-    gate=1.0,
-    absolute=0.25,
-    criteria=(Criterion(name="voice", value=0.5, weight=1.0), Criterion(name="lore", value=None, weight=0.0)),
-)
-JUDGEMENT = Judgement(
-    judge="main",
-    model="judge-1",
-    order=("a",),
-    input_tokens=100,
-    output_tokens=20,
-    cost_usd=0.5,
-    latency_seconds=3.0,
-    calls=2,
-)
+SCORED = read_table(__file__, "metrics_score.yaml", Score)
+JUDGEMENT = read_table(__file__, "metrics_judgement.yaml", Judgement)
 
 
 def samples(observer: PrometheusObserver) -> dict[str, float]:

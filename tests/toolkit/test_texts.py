@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -111,16 +112,7 @@ async def test_slow_work_of_one_kind_holds_up_no_other() -> None:
     assert (others, seconds < 5) == (["1", "2", "3"], True), seconds
 
 
-SLOW = """
-import asyncio, time
-from app.toolkit.texts import run_in_turn
-
-async def work():
-    slow = asyncio.ensure_future(run_in_turn("authors", time.sleep, 600))
-    print(await run_in_turn("authors", str, 1))
-
-asyncio.run(work())
-"""
+SLOW = Path(__file__).with_name("slow_thread.txt").read_text(encoding="utf-8")
 
 
 def test_a_process_ends_while_a_thread_still_works() -> None:

@@ -19,22 +19,14 @@ from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as serving_policy
 from tests.support.policy_server import MODEL, Speech, script
 from tests.support.serving import ROOT, serving
+from tests.support.tables import read_table
 
 pytestmark = [pytest.mark.xdist_group("npc_report"), pytest.mark.slow]
 
 PAGE = (ROOT / "docs" / "npc_finetuning_report.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 EXPORTS = re.findall(r"^atropos-envs export (\w+\.\w+) (.*)$", "".join(BLOCKS), re.MULTILINE)
-LADDER = (
-    "As an AI language model, I do not have personal experiences, but I would be happy to help you with that!",
-    "I hear you. Ask me something plainer and I may answer it.",
-    "That is not a thing I speak of with people I have only just met.",
-    "Perhaps. Perhaps not. What is it to you?",
-    'You ask about "{line}" as if I had all day. Sit down, then, and be brief.',
-    "So you want to know about that. I have lived here long enough to have an opinion, and it is not a kind one.",
-    "Careful with such questions around here. Walls listen, and so do I. Tell me first why you ask.",
-    "I will tell you what I have seen with my own eyes and not a word more.",
-)
+LADDER = read_table(__file__, "ladder.yaml", tuple[str, ...])
 """From a poor reply to good ones."""
 GATEWAY, POLICY = "http://127.0.0.1:8000", "http://127.0.0.1:9001/v1"
 FAILS = "# exits with 1"

@@ -20,13 +20,7 @@ BOOKS, ODD, FOREIGN = (
     yaml.load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
     for name in ("books", "odd_entries", "foreign")
 )
-ENTRY: dict[str, JsonValue] = {
-    "keys": ["Ferry", " ox "],
-    "content": "The ferry takes no oxen.",
-    "extensions": {},
-    "enabled": True,
-    "insertion_order": 7,
-}
+ENTRY: dict[str, JsonValue] = read_table(__file__, "entry.yaml", dict[str, JsonValue])
 
 
 def entry_of(**changes: JsonValue) -> LoreEntry:
@@ -180,14 +174,7 @@ def test_an_entry_is_said_to_be_off_whose_switch_cannot_be_read(switch: str) -> 
 
 def test_what_an_entry_has_no_field_for_is_named() -> None:
     value: JsonValue = {"entries": [{**ENTRY, "unheard_of": 1, "extensions": {"position": 4, "role": 1, "group": ""}}]}
-    assert kept(value) == [
-        (
-            "entries[].extensions.position",
-            "placed with the other lore: author's notes, examples and depths are not supported",
-        ),
-        ("entries[].unheard_of", "not a lorebook field"),
-        ("entries[].extensions.role", "used by other tools only"),
-    ]
+    assert kept(value) == read_table(__file__, "named_fields.yaml", list[tuple[str, str]])
 
 
 @pytest.mark.parametrize(("key", "words"), [*TABLES.patterns, ("x" * 201, "longer than 200 characters")])

@@ -116,15 +116,9 @@ def test_why_and_why_not() -> None:
     )
     sea = Lorebook(entries=(entry("whale", "tides", order=1, tokens=3), entry("seal", "tides", order=200)))
     came = recall({"town": town, "sea": sea}, SAID, "s", 5, count)
-    assert [(one.book, one.entry.id, one.because, one.tokens, one.told) for one in came] == [
-        ("town", "tides", 'key "Tides"', 1, True),
-        ("town", "heron", "constant", 1, True),
-        ("sea", "seal", 'key "tides"', 1, True),
-        ("town", "eel", "constant; left out: its chance of 0 did not come up", 1, False),
-        ("town", "ferry", "constant; left out: no room in the 6 tokens of its book", 6, False),
-        ("town", "gull", "constant; left out: no room in the 6 tokens of its book", 1, False),
-        ("sea", "whale", 'key "tides"; left out: no room in 5 tokens', 3, False),
-    ]
+    assert [(one.book, one.entry.id, one.because, one.tokens, one.told) for one in came] == read_table(
+        __file__, "why.yaml", list[tuple[str, str, str, int, bool]]
+    )
 
 
 def test_the_entry_that_called_another_up_is_named() -> None:

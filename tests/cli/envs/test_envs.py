@@ -104,15 +104,9 @@ def test_what_is_begun_passes_as_it_is(tmp_path: Path, judged: bool) -> None:
 def test_a_package_is_begun_with_all_that_it_needs(tmp_path: Path) -> None:
     write_environment(ScaffoldRequest(name="tide_tables", folder=tmp_path, package=True, judged=True), taken=())
     folder = tmp_path / "atropos-envs-tide-tables"
-    assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()) == [
-        "README.md",
-        "pyproject.toml",
-        "src/atropos_envs_tide_tables/__init__.py",
-        "src/atropos_envs_tide_tables/environment.py",
-        "src/atropos_envs_tide_tables/prompts.yaml",
-        "src/atropos_envs_tide_tables/rubric.yaml",
-        "tests/test_tide_tables.py",
-    ]
+    assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()) == read_table(
+        __file__, "package_files.yaml", list[str]
+    )
     project = (folder / "pyproject.toml").read_text(encoding="utf-8")
     assert 'tide_tables = "atropos_envs_tide_tables.environment:TideTables"' in project
     assert f'"atropos-environments>={version("atropos-environments")}"' in project

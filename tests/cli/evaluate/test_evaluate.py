@@ -18,9 +18,6 @@ from tests.support.policy_server import MODEL, Speech, script
 from tests.support.serving import Served, serving
 from tests.support.tables import read_table
 
-RATES = [row % 5 for row in range(ROWS)]
-"""Right answers of four, by row: two rows each have 0, 1, 2, 3 and 4."""
-
 
 @pytest.fixture(scope="module")
 def gateway(gateways: Gateways) -> Served:
@@ -98,16 +95,6 @@ def _training(gateway: Served) -> dict[str, object]:
         for table in ("leases", "streams", "runs", "pins"):
             texts[table] = store.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608  # names of ours
     return texts
-
-
-def test_of_a_finished_one_nothing_is_asked_again(gateway: Served, tmp_path: Path) -> None:
-    with serving_policy(Policy()) as policy:
-        first = evaluate(gateway.url, policy.url, tmp_path / "out", "--run", "twice")
-        asked = len(policy.received)
-        again = evaluate(gateway.url, policy.url, tmp_path / "out", "--run", "twice")
-        asked_again = len(policy.received) - asked
-    assert (first.exit_code, again.exit_code, asked, asked_again) == (0, 0, 1 + ROWS * SAMPLES, 0), again.told
-    assert (again.report, again.attempts) == (first.report, first.attempts)
 
 
 def test_another_folder_goes_on_with_what_the_run_holds(gateway: Served, tmp_path: Path) -> None:

@@ -27,20 +27,9 @@ from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
 from app.service.requests import HandedOutTask
 from app.terminal.client import GatewayClient, Retrier
 from tests.support.playground import handed_out
+from tests.support.tables import read_table
 
-OPTIONS = EvaluationOptions(
-    environment="e",
-    version="1",
-    split="test",
-    params={},
-    run="r",
-    model="m",
-    step=None,
-    tasks=3,
-    samples=2,
-    seed=0,
-    sampling={"temperature": 1.0},
-)
+OPTIONS = read_table(__file__, "ledger_options.yaml", EvaluationOptions)
 PLAN = EvaluationPlan(options=OPTIONS, task_ids=("a", "b", "c"), began_at=datetime(2026, 1, 2, tzinfo=UTC))
 
 

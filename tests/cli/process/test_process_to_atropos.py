@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -17,6 +18,7 @@ from tests.support.policy_server import answers_rows, script
 from tests.support.processing import Processed, process
 from tests.support.serving import Served, serving
 from tests.support.small_servers import Handler, Server, running
+from tests.support.tables import read_table
 
 Fails = Callable[[int], int]
 """The status for the n-th post; 200 keeps it."""
@@ -100,16 +102,7 @@ def fed(gateway: Served, atropos: str, run: str, out: Path, *more: str) -> Proce
         return process(gateway.url, policy.url, out, *given, *more)
 
 
-TRAINER = {
-    "wandb_group": "g",
-    "wandb_project": "p",
-    "batch_size": 4,
-    "max_token_len": 4096,
-    "checkpoint_dir": "c",
-    "save_checkpoint_interval": 10,
-    "starting_step": 0,
-    "num_steps": 10,
-}
+TRAINER = read_table(__file__, "atropos_trainer.yaml", dict[str, Any])
 
 
 def test_the_gateways_key_opens_its_own_api_too(tmp_path: Path) -> None:

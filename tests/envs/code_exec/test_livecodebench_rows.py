@@ -14,21 +14,13 @@ from app.domain.tasks import CHECKED
 from app.envs.code_exec import rows
 from app.envs.code_exec.rows import LiveCodeBenchRow
 from tests.envs.code_exec.row_scores import left_out, make_row_task, score_programs
+from tests.support.tables import read_table
 
 PUBLIC = [{"input": "[1, 2]\n1", "output": "2", "testtype": "functional"}]
 PRIVATE = [{"input": "[3]\n0", "output": "3", "testtype": "functional"}]
 RUNS = [{"input": f"{n}\n", "output": f"{n}.0\n{n * n}", "testtype": "stdin"} for n in range(2, 5)]
 STARTER = "class Solution:\n    def pick(self, items: List[int], place: int) -> int:\n        "
-COLUMNS = {
-    "question_title": "Pick an item",
-    "question_content": "Give the item at a place.",
-    "question_id": "7",
-    "contest_date": "2024-08-01T00:00:00",
-    "difficulty": "easy",
-    "platform": "leetcode",
-    "starter_code": STARTER,
-    "metadata": '{"func_name": "pick"}',
-}
+COLUMNS = read_table(__file__, "livecodebench_columns.yaml", dict[str, Any])
 
 
 class Attack:

@@ -34,18 +34,7 @@ def drawn() -> list[WordProblem]:
     return [PROBLEMS.problem("train", index) for index in range(TRAINED)]
 
 
-PIES = Story.model_validate(
-    {
-        "name": "pies",
-        "numbers": {"pies": [2, 40], "cut": [4, 12, 4], "eaters": [2, 9]},
-        "words": {"fruit": ["apple", "plum"]},
-        "text": "{A} cuts {pies} {fruit} pies into {cut} pieces each for {eaters} guests. How many for each?",
-        "steps": [
-            {"says": "{A} has", "does": "pieces = pies * cut"},
-            {"says": "Each gets", "does": "answer = pieces / eaters"},
-        ],
-    }
-)
+PIES = read_table(__file__, "pies.yaml", Story)
 
 
 def test_a_problem_is_told_and_worked_out() -> None:

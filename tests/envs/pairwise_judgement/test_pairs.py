@@ -10,6 +10,7 @@ import pytest
 from app.envs.pairwise_judgement.pairs import KINDS, SCENES, AnswerPair, Kind
 from app.toolkit.procedural import Level
 from app.toolkit.seeded import SeededRandom
+from tests.support.tables import read_table
 
 LEVELS: tuple[Level, ...] = ("easy", "medium", "hard")
 EACH = 100
@@ -84,14 +85,7 @@ def test_programs_print_what_the_better_answer_says(tmp_path: Path, capsys: pyte
         assert (ends[0], ends[1] == printed) == (printed, False)
 
 
-UNITS = {
-    "days": "time",
-    "crowns": "price",
-    "hours": "use",
-    "pounds": "weight",
-    "weeks": "membership",
-    "miles": "distance",
-}
+UNITS = read_table(__file__, "units.yaml", dict[str, str])
 
 
 def _failing(context: str) -> list[str]:

@@ -119,24 +119,14 @@ def test_its_own_answer_is_paid_at_every_level_and_the_splits_stay_apart(family:
         )
 
 
-_PRINT_DIGESTS = (
-    "import json, sys\n"
-    "from app.domain.values import digest\n"
-    "from app.envs.reasoning_gym.choices import FAMILIES, SERVED\n"
-    "from app.envs.reasoning_gym.package_rows import make_row\n"
-    "for name in sys.argv[2:][::-1]:\n"
-    "    family = FAMILIES[name]\n"
-    "    rows = [make_row(name, level, '{}', seed, False)\n"
-    "            for level in ('default', *family.levels) for seed in reversed(range(int(sys.argv[1])))]\n"
-    "    print(json.dumps([name, digest(sorted(rows, key=str))]))\n"
-)
+_PROGRAMS = read_table(__file__, "programs.yaml", dict[str, str])
 
 
 @pytest.mark.slow
 def test_another_process_makes_the_same_rows_of_every_family() -> None:
     """With another order of sets, the families in another order, each opened anew for every row."""
     count = examples(20, fewest=2)
-    command = [sys.executable, "-W", "ignore", "-c", _PRINT_DIGESTS, str(count), *SERVED]
+    command = [sys.executable, "-W", "ignore", "-c", _PROGRAMS["digests"], str(count), *SERVED]
     said = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "4711"}).stdout
     elsewhere = dict(json.loads(line) for line in said.splitlines() if line.startswith("["))
     here = {
@@ -258,19 +248,7 @@ def test_without_the_package_it_is_unavailable_and_says_how_to_install_it(monkey
     assert refused.value.detail == f"reasoning_gym: {environment.MISSING}"
 
 
-_PRINT_IMPORTS = (
-    "import sys\n"
-    "from app.datasets.configured_datasets import ConfiguredDatasets\n"
-    "from app.envs.reasoning_gym.environment import ReasoningGym\n"
-    "opened = ReasoningGym.open(ConfiguredDatasets({}))\n"
-    "opened.digests\n"
-    "before = [name for name in ('reasoning_gym', 'sympy', 'matplotlib') if name in sys.modules]\n"
-    "opened.task('train', 0, opened.Params.model_validate({'families': ['game_of_life']}))\n"
-    "print(before, [name for name in ('reasoning_gym', 'matplotlib') if name in sys.modules])\n"
-)
-
-
 def test_the_package_is_imported_for_the_first_task_and_matplotlib_never() -> None:
     """A worker may not be able to: it writes into the user's folder."""
-    done = subprocess.run([sys.executable, "-c", _PRINT_IMPORTS], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", _PROGRAMS["imports"]], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[] ['reasoning_gym']"

@@ -21,6 +21,7 @@ from app.envs.regex_match.environment import (
     list_hidden_strings,
 )
 from tests.envs.replies import explain
+from tests.support.tables import read_table
 from tests.support.tiers import examples
 
 ENVIRONMENT = RegexMatch()
@@ -46,12 +47,7 @@ def test_every_expression_of_the_form_is_right(answer: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (r"\d+(oar|rust)", r"it matches (\d+) of \1 that fit, and [1-9]\d* of \d+ that do not"),
-        (r"(?i)\d\d\d?(oar|rust)", r"it matches (\d+) of \1 that fit, and [1-9]\d* of \d+ that do not"),
-        (r"\d\d(oar|rust)", r"it matches [1-9]\d* of \d+ that fit, and 0 of \d+ that do not"),
-        (".*", r"it matches (\d+) of \1 that fit, and [1-9]\d* of \d+ that do not"),
-        ("x", r"it matches 0 of \d+ that fit, and 0 of \d+ that do not"),
-        ("(", r"RE2 cannot use this pattern: missing \): \("),
+        *read_table(__file__, "measured.yaml", list[tuple[str, str]]),
         ("a" * 1_001, "a pattern has at most 1000 characters, this one 1001"),
         ("(a+)+$" * 100, r"it matches 0 of \d+ that fit, and 0 of \d+ that do not"),
     ],

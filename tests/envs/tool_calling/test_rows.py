@@ -1,6 +1,7 @@
 """Rows of others' data sets, as requests of ours."""
 
 import json
+from typing import Any
 
 import pytest
 from pydantic import JsonValue, ValidationError
@@ -58,17 +59,7 @@ def test_a_row_of_the_leaderboard() -> None:
             ),
         ),
     )
-    assert tools[0].function.parameters == {
-        "type": "object",
-        "properties": {
-            "base": {"type": "integer", "description": "The base."},
-            "height": {"type": "number", "description": "The height."},
-            "unit": {"type": "string", "description": "The unit."},
-            "points": {"type": "array", "items": {"type": "number"}},
-            "style": {"type": "object", "properties": {"colour": {"type": "string"}}},
-        },
-        "required": ["base", "height"],
-    }
+    assert tools[0].function.parameters == read_table(__file__, "rectangle.yaml", dict[str, Any])
 
 
 def test_tools_and_right_calls_may_be_texts_of_json() -> None:

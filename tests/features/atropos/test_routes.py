@@ -5,12 +5,14 @@ import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from tests.support.atropos import ENVIRONMENT, FIELDS, JSON, TRAINER, group, large_group, numbers
 from tests.support.atropos_gateway import LIMIT, PREFIX, ROOT_PORT, app_on, client_of, started, status_env
+from tests.support.tables import read_table
 
 
 @pytest.fixture(scope="module")
@@ -122,24 +124,9 @@ def test_what_environments_are_told_of_the_queue(client: TestClient) -> None:
     for number in range(3):
         client.post("scored_data", json=group(number, env_id=0))
     client.post("scored_data", json=group(9, env_id=1))
-    assert [status_env(client, env_id).json() for env_id in (0, 1)] == [
-        {
-            "current_step": 0,
-            "queue_size": 3,  # own 24, and 8 - 4 of the other's in sequences, in groups of 8
-            "unallocated_fraction": 0.75,
-            "self_queue_size": 3,
-            "max_group_size": 8,
-            "env_weight": 0.25,
-        },
-        {
-            "current_step": 0,
-            "queue_size": 4,
-            "unallocated_fraction": 0.75,
-            "self_queue_size": 1,
-            "max_group_size": 8,
-            "env_weight": 0.75,
-        },
-    ]
+    assert [status_env(client, env_id).json() for env_id in (0, 1)] == read_table(
+        __file__, "queue_told.yaml", list[Any]
+    )
 
 
 def test_statuses_of_what_the_original_refuses(client: TestClient) -> None:

@@ -25,19 +25,11 @@ from app.features.atropos.store import (
 from app.main.store import Store
 from app.store.database import open_reader
 from tests.support.store_cases import MovableClock
+from tests.support.tables import read_table
 
 pytestmark = pytest.mark.dialects
 
-TRAINER = TrainerRegistration(
-    wandb_group="g\x00",
-    wandb_project="p",
-    batch_size=16,
-    max_token_len=512,
-    checkpoint_dir="",
-    save_checkpoint_interval=5,
-    starting_step=100,
-    num_steps=1000,
-)
+TRAINER = read_table(__file__, "registered_trainer.yaml", TrainerRegistration)
 ENV = EnvRegistration(max_token_length=512, desired_name="a\x00name", weight=1.0, group_size=8)
 
 

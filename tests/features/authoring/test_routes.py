@@ -18,13 +18,7 @@ from tests.http.api.test_editions import Place as Gateway
 HOB = "/characters/hob_tarrant"
 CARD = Path("examples/mara_quill.json").read_bytes()
 CHOSEN: JsonValue = {"character": ["hob_tarrant"]}
-SCENES = """character: hob_tarrant
-scenes:
-  - id: hob-owl
-    kind: voice
-    split: train
-    player: Did you hear the owl?
-"""
+SCENES = Path(__file__).with_name("owl_scenes.yaml").read_text(encoding="utf-8")
 
 
 async def get(there: Gateway, path: str) -> JsonValue:

@@ -226,14 +226,7 @@ def test_the_policy_gets_what_was_done_and_each_call_is_answered(client: TestCli
     context = client.post("/worlds/shore/context", json=moment).json()
     messages = [(one["role"], one["content"], one.get("tool_call_id")) for one in context["messages"][1:]]
     assert (received["messages"], received["tools"]) == (context["messages"], context["tools"])
-    assert messages == [
-        ("user", "A rope, please.", None),
-        ("assistant", "Here.", None),
-        ("tool", "done", "call00001"),
-        ("user", "Thanks.", None),
-        ("assistant", None, None),
-        ("tool", "It is wet.", "call00004"),
-    ]
+    assert messages == read_table(__file__, "done_messages.yaml", list[tuple[str, str | None, str | None]])
 
 
 def test_a_tool_of_the_game_takes_the_place_of_an_action(client: TestClient, policy: ChatServer) -> None:
@@ -303,24 +296,14 @@ def test_the_requests_of_engines_are_accepted(client: TestClient, policy: ChatSe
     answer = client.post("/play/v1/chat/completions", content=body, headers={"content-type": "application/json"})
     received: Any = policy.received[-1].body
     assert (answer.status_code, answer.text.endswith("data: [DONE]\n\n")) == (200, True), answer.text
-    assert [(one["role"], one["content"]) for one in received["messages"][1:]] == [
-        ("user", "A rope, please."),
-        ("assistant", "Here."),
-        ("tool", "It is wet."),
-        ("user", "Thanks."),
-        ("assistant", "Mind it."),
-        ("user", "And oil?"),
-    ]
+    assert [(one["role"], one["content"]) for one in received["messages"][1:]] == read_table(
+        __file__, "engine_messages.yaml", list[tuple[str, str]]
+    )
 
 
 @pytest.mark.parametrize(
     ("tool", "field"),
-    [
-        ({"type": "web_search"}, "body.tools[0]"),
-        ({"name": "fly me", "parameters": {}}, "body.tools[0]"),
-        ({"name": "fly", "parameters": {"type": "string"}}, "body.tools[0]"),
-        ({"name": "fly", "parameters": {"type": "object", "properties": {"to": {"type": "place"}}}}, "body.tools[0]"),
-    ],
+    read_table(__file__, "refused_tools.yaml", list[tuple[dict[str, Any], str]]),
 )
 def test_a_tool_that_nobody_could_call_is_refused(client: TestClient, tool: dict[str, Any], field: str) -> None:
     body = {"model": "hob_tarrant@warm", "messages": SAID, "tools": [tool]}

@@ -28,6 +28,7 @@ from app.toolkit.templates import find_packaged_folder
 from tests.support.chat_server import serving
 from tests.support.outline import page
 from tests.support.playground import serve_here
+from tests.support.tables import read_table
 from tests.support.talking import build_tavern_body, speaks
 
 HOB = find_packaged_folder("character_sheets") / "hob_tarrant.yaml"
@@ -230,14 +231,7 @@ async def test_a_look_is_remembered_for_some_seconds() -> None:
 
 @pytest.mark.parametrize(
     ("scopes", "peer", "knows"),
-    [
-        (None, "127.0.0.1", True),
-        (None, "::1", True),
-        (None, "203.0.113.7", False),
-        (None, "", False),
-        ({"admin"}, "203.0.113.7", True),
-        ({"talk", "author"}, "127.0.0.1", False),
-    ],
+    read_table(__file__, "machine_told.yaml", list[tuple[set[AccessScope] | None, str, bool]]),
 )
 def test_only_who_runs_the_service_is_told_what_else_runs_on_the_machine(
     scopes: set[AccessScope] | None, peer: str, knows: bool
@@ -248,12 +242,7 @@ def test_only_who_runs_the_service_is_told_what_else_runs_on_the_machine(
 
 @pytest.mark.parametrize(
     ("query", "chosen"),
-    [
-        ("", ["Sister Agathe Moreau"]),
-        ("?character=hob_tarrant", ["Hob Tarrant", "reedgate"]),
-        ("?character=hob_tarrant&world=", ["Hob Tarrant"]),
-        ("?world=reedgate-2", ["Hob Tarrant", "reedgate-2"]),
-    ],
+    read_table(__file__, "met_in_worlds.yaml", list[tuple[str, list[str]]]),
 )
 def test_a_character_is_met_in_a_world_whose_events_name_it(client: TestClient, query: str, chosen: list[str]) -> None:
     """Where there is the world of its sheet, that one is chosen: this key does not see it."""

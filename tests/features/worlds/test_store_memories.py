@@ -11,6 +11,7 @@ from app.domain.worlds import Event, Talk, TalkLine, TalkSearch
 from app.features.worlds.store import EventStore
 from app.features.worlds.store_memories import TalkStore
 from app.main.store import Store
+from tests.support.tables import read_table
 
 NOON = datetime(1312, 4, 3, 12, tzinfo=UTC)
 
@@ -43,16 +44,10 @@ async def find(talks: TalkStore, **asked: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
-        ({}, ["My horse is lame.", "The horse is sold."]),
+        *read_table(__file__, "found_memories.yaml", list[tuple[dict[str, Any], list[str]]]),
         ({"as_of": NOON}, ["My horse is lame."]),
-        ({"world": "saved"}, ["My horse is lame.", "The horse is well."]),
-        ({"player": "tom", "terms": ("horse", "smith")}, ["I owe the smith."]),
-        ({"player": "eve"}, []),
-        ({"character": "ottoline"}, ["Salt is dear."]),
         ({"places": frozenset({"place of My horse is lame."})}, ["The horse is sold."]),
         ({"until": NOON}, []),
-        ({"world": "nowhere"}, []),
-        ({"world": "\x00"}, []),
     ],
 )
 async def test_a_player_s_own_talk_is_found_where_and_when_it_was_heard(

@@ -41,7 +41,6 @@ def read_level(text: str) -> float:
 class Grader:
     """Gives a reply the level that it names, and writes references that name theirs."""
 
-    refuses: bool = False
     answers: int = 0
     shown: list[tuple[str, ...]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -51,7 +50,7 @@ class Grader:
         with self.lock:
             self.answers += 1
             if system.startswith("You write replies"):
-                return answer("I would rather not." if self.refuses else json.dumps(WRITTEN), question)
+                return answer(json.dumps(WRITTEN), question)
             told = read_prompt(question)
             self.shown.append(tuple(told.texts.values()))
         return answer(write_verdict(told, {name: read_level(text) for name, text in told.texts.items()}), question)
@@ -149,14 +148,6 @@ def test_no_part_of_a_reward_depends_on_it(tmp_path: Path) -> None:
     assert [reply["low_signal"] for reply in plain] == [reply["low_signal"] for reply in calibrated]
     assert {value for reply in plain for value in values(reply)} == {None}
     assert None not in [value for reply in calibrated for value in values(reply)]
-
-
-def test_a_writer_that_fails_costs_no_reward_and_says_why(tmp_path: Path) -> None:
-    with serving(Grader(refuses=True)) as server, gateway(tmp_path / "a.db", server.url, 1.0) as client:
-        (body,) = bodies(client, 1)
-        reply = score(client, body)
-    assert (reply["outcome"], values(reply)) == ("scored", [None] * 3)
-    assert {one["uncalibrated"] for one in reply["scores"]} == {"references_failed"}
 
 
 def test_references_are_candidates_like_all_others(tmp_path: Path) -> None:

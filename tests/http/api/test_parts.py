@@ -3,7 +3,6 @@ is in docs/semantics.md."""
 
 import asyncio
 import contextlib
-import random
 import sqlite3
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 import httpx
 from pydantic import JsonValue
 
-from app.http.api.models import GroupPage, GroupView
 from app.service.requests import GroupReply, HandedOutTask
 from tests.http.api.asking import answer, collect, score, take, tell
 from tests.support.playground import World, gateway, until
@@ -30,27 +28,6 @@ def count_pieces(database: Path) -> int:
     """Completions that wait for the others of their groups."""
     with contextlib.closing(sqlite3.connect(database)) as connection:
         return int(connection.execute("SELECT count(*) FROM part_members").fetchone()[0])
-
-
-async def test_64_pieces_at_once_out_of_order_and_twice_each_are_one_group(
-    client: httpx.AsyncClient, world: World
-) -> None:
-    task = await take(client, "arena")
-    pieces = [(place, piece(task, place, f"{place / 100}", size=64)) for place in range(64)] * 2
-    random.Random(64).shuffle(pieces)
-    replies = await asyncio.gather(*(scored(client, one) for _, one in pieces))
-    page = GroupPage.model_validate_json((await client.get("/groups")).content)
-    view = GroupView.model_validate_json((await client.get(f"/groups/{replies[0].group_id}")).content)
-    whole = view.reply
-    assert [group.group_id for group in page.groups] == [whole.group_id]
-    assert {reply.model_copy(update={"rewards": (), "scores": (), "advantages": ()}) for reply in replies} == {
-        whole.model_copy(update={"rewards": (), "scores": (), "advantages": ()})
-    }
-    assert [(reply.rewards, reply.advantages) for reply in replies] == [
-        ((whole.rewards[place],), (whole.advantages[place],)) for place, _ in pieces
-    ]
-    assert (len(whole.rewards), len(set(whole.rewards)), whole.flags) == (64, 64, ())
-    assert world.scorings["arena"] == 1
 
 
 async def test_a_part_that_is_none_is_refused(client: httpx.AsyncClient) -> None:

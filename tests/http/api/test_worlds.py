@@ -19,26 +19,10 @@ Document = dict[str, JsonValue]
 NO_AUTHORITIES: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For loopback without TLS: each call would read all certificates anew."""
 
-ROPE: Document = {
-    "id": "rope",
-    "time": "1312-04-03T09:15:00Z",
-    "text": "The rope of the ferry broke at Reedgate.",
-    "importance": 7,
-}
+ROPE: Document = read_table(__file__, "rope.yaml", Document)
 TAX: Document = {"id": "tax", "time": "1312-04-03T10:30:00Z", "text": "The bailiff put a new tax on salt."}
-BRIDGE: Document = {
-    "id": "bridge",
-    "time": "1312-04-03T11:00:00Z",
-    "text": "The Margravine ordered a bridge at Reedgate to end the ferry.",
-    "visibility": ["ottoline_vesk"],
-    "leak_terms": ["toll bridge"],
-}
-SPLICED: Document = {
-    "id": "spliced",
-    "time": "1312-04-03T15:00:00Z",
-    "text": "The rope of the ferry is spliced.",
-    "supersedes": "rope",
-}
+BRIDGE: Document = read_table(__file__, "bridge.yaml", Document)
+SPLICED: Document = read_table(__file__, "spliced.yaml", Document)
 NOON = "1312-04-03T12:00:00Z"
 ASKS = "Is the ferry running?"
 

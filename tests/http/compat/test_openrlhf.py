@@ -82,17 +82,8 @@ def test_no_score_is_said_in_its_own_shape(judged: Judged) -> None:
     judged.judge.refusals = 0
     said = refused.json()
     assert "judge_failed" in said.pop("error")
-    assert (refused.status_code, refused.headers["retry-after"], said) == (
-        503,
-        "5",
-        {
-            "rewards": [None],
-            "scores": [None],
-            "extra_logs": {},
-            "code": "unscored",
-            "reason": "judge_failed",
-            "field": None,
-        },
+    assert (refused.status_code, refused.headers["retry-after"], said) == read_table(
+        __file__, "no_score_told.yaml", tuple[int, str, dict[str, Any]]
     )
 
 

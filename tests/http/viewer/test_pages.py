@@ -29,12 +29,7 @@ from tests.support.sample_views import (
 )
 from tests.support.tables import read_table
 
-UNREAD = (
-    'Not used: `text`: ""*" was given; wanted is text with a letter or a digit.',
-    'Not used: `since`: "y" was given; wanted is a date, such as 2026-01-31, or a time, such as 2026-01-31T12:00.',
-    'Not used: `max_mean`: "x" was given; wanted is a number.',
-    'Not used: `outcome`: "z" was given; wanted is `scored`, `pending` or `unscored`.',
-)
+UNREAD = read_table(__file__, "unread.yaml", tuple[str, ...])
 SAID = read_table(__file__, "said.yaml", dict[str, Any])
 
 

@@ -205,15 +205,7 @@ def test_changes_of_pins_are_lines() -> None:
 
 @pytest.mark.parametrize(
     ("steps", "environment", "said", "drawn"),
-    [
-        (["a0", "b1"], None, "no verdict: the first and the last steps have different environments", 0),
-        (["a0", "b1"], "b", "one step so far, reward in b 1.00", 0),
-        (["a0 b1", "b0"], None, "gets worse: reward in b 1.00 to 0.00 from step 0 to 1", 2),
-        (["a0", "b0", "b1", "c1"], None, "no verdict: the first and the last steps have different environments", 0),
-        (["a0 b0", "a1 b1"], None, "learns: reward 0.00 to 1.00 from step 0 to 1", 2),
-        (["a0", "b1"], "c", "this run has no environment c, only a and b", 0),
-        ([], "c", "no group with a policy step yet", 0),
-    ],
+    read_table(__file__, "trends.yaml", list[tuple[list[str], str | None, str, int]]),
 )
 def test_a_trend_is_of_environments_at_both_ends(
     steps: list[str], environment: str | None, said: str, drawn: int

@@ -12,47 +12,10 @@ from starlette.routing import BaseRoute
 from app.http.web.routes import LazyRoute
 from app.main.application import create_app
 from app.settings import Settings
+from tests.support.tables import read_table
 
-FORM: Final = "read_fields, which bounds the form"
-JSON: Final = "JsonRequest.json, which bounds what is read"
-FILE: Final = "as a file: bounded, and parsed in a worker or in the threads of authors"
-GROUPS: Final = "read_group, which bounds what is read, in the turn of posts"
-NONE: Final = "no body is read"
-
-OWN_READERS: Final = {
-    "/characters/archive": FILE,
-    "/characters/import": FILE,
-    "/compat/atropos/scored_data": GROUPS,
-    "/compat/atropos/scored_data_list": GROUPS,
-    "/compat/atropos/{run}/scored_data": GROUPS,
-    "/compat/atropos/{run}/scored_data_list": GROUPS,
-    "/compat/nemo_gym/{env}/{tool}": JSON,
-    "/compat/openenv/{env}/mcp": JSON,
-    "/compat/ors/{env}/delete": NONE,
-    "/compat/ors/{env}/ping": NONE,
-    "/play/v1/memories": NONE,
-    "/play/v1/turns": NONE,
-    "/play/v1/turns/{turn_id}": NONE,
-    "/play/v1/turns/{turn_id}/judge": NONE,
-    "/sign-in": FORM,
-    "/sign-out": NONE,
-    "/view/author": FORM,
-    "/view/author/archive": FILE,
-    "/view/author/publish": FORM,
-    "/view/characters/{character}/edit": FORM,
-    "/view/characters/{character}/form": FORM,
-    "/view/characters/{character}/scenes/edit": FORM,
-    "/view/label": FORM,
-    "/view/talk/author/{act}": FORM,
-    "/view/talk/{act}": FORM,
-    "/view/new-world": FORM,
-    "/view/worlds/{world}/memory": FORM,
-    "/view/worlds/{world}/events/new": FORM,
-    "/view/worlds/{world}/events/{name}/edit": FORM,
-    "/view/worlds/{world}/lorebooks/new": FORM,
-    "/view/worlds/{world}/lorebooks/{name}/edit": FORM,
-}
-"""Routes that take the request itself, so that they might read a body: with what they read it."""
+OWN_READERS: Final = read_table(__file__, "own_readers.yaml", dict[str, list[str]])
+"""By what reads the body: routes that take the request itself."""
 
 
 @pytest.fixture(scope="module")
@@ -89,4 +52,4 @@ def test_every_body_has_a_reader(app: FastAPI) -> None:
 
 
 def test_routes_that_read_for_themselves_are_known(app: FastAPI) -> None:
-    assert list_own_readers(app.router.routes) == OWN_READERS.keys()
+    assert list_own_readers(app.router.routes) == {route for routes in OWN_READERS.values() for route in routes}

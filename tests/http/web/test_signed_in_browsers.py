@@ -18,18 +18,13 @@ from app.http.web.api_keys import COOKIE, SignInLookup
 from app.main.application import create_app
 from app.settings import Settings
 from app.store.api_keys import KeyStore
+from tests.support.tables import read_table
 
 LATER = datetime.now(UTC) + timedelta(hours=1)
 OWN_PAGE = {"Sec-Fetch-Site": "same-origin"}
 SECRET = "gw_of-the-settings"
 
-SMALL = {
-    "alembic_version": "one row",
-    "schema_support": "one row",
-    "api_keys": "one for each first start without a key",
-    "named_keys": "admins make them",
-    "authored_drafts": "so many for each author at most, whose keys admins make",
-}
+SMALL = read_table(__file__, "small_tables.yaml", dict[str, str])
 """The tables that every replica may read whole, and what they grow by. None of them grows with use."""
 
 

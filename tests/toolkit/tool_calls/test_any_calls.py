@@ -10,16 +10,9 @@ from app.toolkit.thoughts import THINKING_TAG, TURN_END
 from app.toolkit.tool_calls.calls import ParsedCall
 from app.toolkit.tool_calls.formats import FORMATS, ToolFormat
 from app.toolkit.tool_calls.replies import read_text_calls
+from tests.support.tables import read_table
 
-BOOK: dict[str, JsonValue] = {
-    "type": "object",
-    "properties": {
-        "restaurant": {"type": "string"},
-        "dishes": {"type": "array", "items": {"type": "string"}},
-        "guest": {"type": "object"},
-    },
-    "required": ["restaurant"],
-}
+BOOK: dict[str, JsonValue] = read_table(__file__, "book.yaml", dict[str, JsonValue])
 TOOLS = (ToolSpec(function=FunctionSpec(name="book_table", parameters=BOOK)),)
 
 # Texts that tags would end, or a turn's end, are left to the malformed ones of test_formats.py.

@@ -1,7 +1,6 @@
 """A small environment of the released package: `environment.py serve --env.rollout_server_url …`.
 
-Runs in the trainers' Python. What it makes is written to the file `--env.record` before it is sent, and to one of that
-name with `.acknowledged` behind it once it was received."""
+Runs in the trainers' Python. What it makes is written to the file `--env.record` before it is sent."""
 
 import json
 from pathlib import Path
@@ -61,16 +60,11 @@ class Letters(BaseEnv):  # type: ignore[misc]
             "distill_token_ids": [[[token, token + 1] for token in node.tokens] for node in nodes],
             "distill_logprobs": [[[-0.25, -1.5] for _ in node.tokens] for node in nodes],
         }
-        self.note(group, self.config.record)
+        self.note(group)
         return group, []
 
-    async def _send_scored_data_to_api(self, scored_data: Group | list[Group]) -> None:
-        await super()._send_scored_data_to_api(scored_data)
-        for group in scored_data if isinstance(scored_data, list) else [scored_data]:
-            self.note(group, f"{self.config.record}.acknowledged")
-
-    def note(self, group: Group, path: str) -> None:
-        with Path(path).open("a", encoding="utf-8") as record:
+    def note(self, group: Group) -> None:
+        with Path(self.config.record).open("a", encoding="utf-8") as record:
             record.write(json.dumps(group) + "\n")
 
 
