@@ -54,7 +54,8 @@ def rewards(task: Task, *group: Completion) -> list[float]:
 
 @pytest.mark.deep
 def test_a_scene_can_be_played_to_its_end_and_pays_the_character() -> None:
-    found, played_out = {}, dict([*scenes().items()][:: 4 if is_quick() else 1])
+    alone = [(scene, played) for scene, played in scenes().items() if played[0].scene.seat is None]
+    found, played_out = {}, dict(alone[:: 4 if is_quick() else 1])
     for scene, (cast, task) in played_out.items():
         played = play(task, lines(cast))
         assistant = play(task, (f"Certainly! I'd be happy to help you with number {turn}." for turn in range(9)))
@@ -70,7 +71,8 @@ def test_every_line_of_the_player_can_be_reached() -> None:
             triggers = [(reaction.any_of[-1], reaction.say) for reaction in turn.when] + [("Hm", turn.say)]
             for trigger, expected in triggers:
                 said = play(task, iter([f"{trigger}."] * task.max_turns))
-                if said[2 * number + 1].content != expected:
+                # Among several characters others speak beside the player.
+                if expected not in (told := said[2 * number + 1].content or "", *told.splitlines()):
                     unheard.append((scene, trigger, expected))
     assert unheard == []
 
