@@ -191,7 +191,17 @@ def test_a_store_of_the_schema_before_is_lifted(empty_url: str, tmp_path: Path) 
     rows = make_store_of_before(empty_url, tmp_path / "migrations")
     migrate(empty_url, MIGRATIONS)
     lifted = fill(empty_url)
-    of_others = ("groups", "parts", "schema_support", "spending", "holds", "earlier_texts", "claims", "authored_drafts")
+    of_others = (
+        "groups",
+        "parts",
+        "schema_support",
+        "spending",
+        "holds",
+        "earlier_texts",
+        "claims",
+        "authored_drafts",
+        "player_lines",
+    )
     changed: Rows = {name: {} for name in of_others}
     kept: Rows = {
         name: {column: value for column, value in row.items() if column in lifted[name]}
