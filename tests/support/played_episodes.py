@@ -72,5 +72,5 @@ def play(client: Client, task: Mapping[str, Any], replies: tuple[str, ...] = REP
 
 def score(client: Client, task: Mapping[str, Any], *episodes: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     group = {"task_id": task["task_id"], "completions": [{"messages": one} for one in episodes]}
-    reply: dict[str, Any] = client.post("/envs/npc_arena/score", json={"groups": [group], **more}).json()
-    return reply["groups"][0]
+    scored: dict[str, Any] = client.post("/envs/npc_arena/score", json={"groups": [group], **more}).json()["groups"][0]
+    return scored

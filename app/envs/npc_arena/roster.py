@@ -383,6 +383,8 @@ def _count_messages(scene: Scene) -> int:
 
 def find_next_turn(scene: Scene, messages: Sequence[Message], hear: _ReplyFilter) -> Turn:
     """What follows the character's last line. InvalidRequest as in a replay, and if that line is missing."""
+    if scene.played is not None:
+        raise InvalidRequest("a model plays the player here: only a gateway knows its lines", field="task_id")
     episode = SceneEpisode.replay(scene, messages, hear)
     if len(messages) % 2 == 0:
         field = f"messages[{len(messages) - 1}]" if messages else "messages"
