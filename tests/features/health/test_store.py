@@ -13,7 +13,7 @@ from app.domain.scores import Score
 from app.features.health.model import HealthReading, HealthState, Mark, PlayerUse
 from app.features.health.store import READINGS_KEPT, RunHealthStore, health_readings, run_anchors
 from app.main.store import Store
-from app.store.group_rows import GroupToStore, build_group_row
+from app.store.group_rows import build_group_row
 from app.store.judge_cache import MOST_VERSIONS
 from app.store.statements import encode
 from app.store.tables import groups, rollups
@@ -82,7 +82,7 @@ async def test_answers_of_players_are_counted_once_by_the_newest_groups_of_a_run
             Judgement(judge="player:carter", model="m", order=(), calls=0, cached=True, purpose="player"),
             Judgement(judge="critic", model="m", order=(), calls=1),
         ]
-        await store.groups.add([GroupToStore(group(f"run {number}", run="run"), tuple(answers))])
+        await store.groups.add([group(f"run {number}", run="run", judgements=tuple(answers))])
     use = PlayerUse(groups=2, answers=4, discarded=2, calls=6, seconds=7.0)
     assert [*found, await health.load_player_use("run", 2)] == [None, use]
 

@@ -12,6 +12,7 @@ from app.envs.npc_arena.environment import NpcArena
 from app.settings import Settings
 from tests.support import serving as processes
 from tests.support.chat_server import ChatServer, Reply, serving
+from tests.support.openenv import talking
 from tests.support.played_episodes import (
     CALM,
     REPLIES,
@@ -131,3 +132,14 @@ def test_a_killed_gateway_goes_on_with_the_same_lines_and_the_same_reward(tmp_pa
         first, again = (score(client, task, whole, run="played") for _ in range(2))
         spent = client.get("/runs/played").json()["judging"]["spent"]
     assert (whole[:2] == episode, first == again, first["outcome"], spent["calls"]) == (True, True, "scored", 3)
+
+
+def test_over_openenv_the_player_is_an_observation_and_the_reward_the_native_one(client: TestClient) -> None:
+    task = ask_task(client)
+    with talking(client, NpcArena.name) as talk:
+        talk.told("reset", task_id=task["task_id"])
+        turns = [talk.told("step", text=reply) for reply in REPLIES[:4]]
+    seen = [turn["observation"]["text"] for turn in turns]
+    native = score(client, task, play(client, task))["rewards"][0]
+    said = ["And if I only have one?", "My sister is ill.", "Keep your boat, then.", ""]
+    assert (seen, turns[-1]["done"], turns[-1]["reward"]) == (said, True, native)
