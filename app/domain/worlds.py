@@ -179,6 +179,60 @@ class World(Frozen):
     created_at: datetime
     closed_at: datetime | None = None
     """When it was closed. Since then it takes no events, and prompts cannot use it."""
+    memory: bool = False
+    """Whether its characters remember what players said to them."""
+
+
+class TalkLine(Frozen):
+    speaker: Literal["player", "npc"]
+    text: EventText
+
+
+TalkLines = Annotated[tuple[TalkLine, ...], Field(min_length=1, max_length=200)]
+
+
+@dataclass(frozen=True)
+class Talk:
+    """What a player and a character said to each other, as that character heard it: a turn of a conversation.
+    `conversation` is a digest of all that was said up to the line that is answered: another reply to it takes the place
+    of the former one. `place` is one of that line and the one before, by which a conversation knows its own turns, also
+    where its beginning was cut off."""
+
+    world: str
+    player: str
+    character: str
+    time: datetime | None
+    """Game time. None: that of the newest event."""
+    conversation: str
+    place: str
+    lines: tuple[TalkLine, ...]
+    turn_id: str | None = None
+    """The kept turn that it is from."""
+
+
+class TalkMemory(Frozen):
+    """A turn of talk that a character remembers of its player."""
+
+    memory_id: str
+    world: str
+    character: str
+    time: GameTime | None
+    said_at: datetime
+    lines: tuple[TalkLine, ...]
+
+
+@dataclass(frozen=True)
+class TalkSearch:
+    """A search for what a character remembers of a player. `as_of`: game time; None means the newest event's.
+    `places`: those of the conversation itself, which are left out. `until`: when it was said at the latest."""
+
+    world: str
+    player: str
+    character: str
+    terms: tuple[str, ...]
+    as_of: datetime | None = None
+    places: frozenset[str] = frozenset()
+    until: datetime | None = None
 
 
 class EventsAdded(Frozen):

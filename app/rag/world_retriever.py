@@ -247,7 +247,7 @@ class WorldRetriever:
             raise InvalidRequest(f"there is no world {query.world!r}: it has no events{near}", field="world")
         lore = await self._recall_lore(query, await self._lorebooks.list_lorebooks(query.world))
         left = query.budget_tokens - sum(one.tokens for one in lore if one.told)
-        return _Retrieval(findings, lore, tuple(_fit_to_budget(_rank_found(findings, terms), left)))
+        return _Retrieval(findings, lore, tuple(_fit_to_budget(rank_found(findings, terms), left)))
 
     async def _recall_lore(self, query: ContextQuery, books: Mapping[str, Lorebook]) -> tuple[RecalledEntry, ...]:
         """Runs in a thread, since books have no size limit."""
@@ -273,7 +273,8 @@ def _compute_event_limit(budget: int) -> int:
     return max(_FEWEST_EVENTS, min(_MAX_EVENTS, budget // _SHORT_LINE_TOKENS))
 
 
-def _rank_found(findings: SearchFindings, terms: Sequence[str]) -> list[tuple[EventCandidate, RankingScores]]:
+def rank_found(findings: SearchFindings, terms: Sequence[str]) -> list[tuple[EventCandidate, RankingScores]]:
+    """As `rank_events`."""
     if findings.as_of is None:
         return []
     weights = _compute_weights(findings, terms)

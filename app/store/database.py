@@ -91,6 +91,7 @@ class Database:
         self.writer = _Writer(self._writing, committed, complete)
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="store-reader")
         self._readers, self._reads = readers, 0
+        self._erasing = threading.Lock()
 
     async def write(self, unit: Unit[_T], order: str = "", name: str = "", locks: Collection[str] = ()) -> _T:
         """Runs the unit in the writer and returns its result once it is durable. See `_Writer.run`. `name` is the
@@ -170,6 +171,17 @@ class Database:
     def insert_new(self, table: Table) -> Insert:
         """An insert that ignores rows whose key exists."""
         return insert_new(table, self.postgres)
+
+    async def erase_deleted(self, tables: Sequence[Table]) -> None:
+        """What was deleted from these tables then stands nowhere in SQLite's files. StoreUnavailable while somebody
+        else reads for long. On PostgreSQL its vacuum does that, by itself."""
+        if not self.postgres:
+            await asyncio.to_thread(self._erase_deleted, [table.name for table in tables])
+
+    def _erase_deleted(self, tables: Sequence[str]) -> None:
+        with self._erasing, contextlib.closing(open_for_erasing(self._writing.url)) as connection:
+            _rewrite_tables(connection, tables)
+            _empty_journal(connection)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close_blocking)
@@ -603,6 +615,8 @@ _JOURNAL_BYTES: Final = 64 * 1024 * 1024
 _CONNECT_SECONDS: Final = 5
 _EXECUTIONS_BEFORE_PREPARING: Final = 5
 """The driver's own default."""
+_ERASING = "secure_delete = ON"
+"""What is deleted is overwritten, so that what players take back is not left in the file."""
 _PRAGMAS = (
     f"busy_timeout = {BUSY_MILLISECONDS}",  # first, so that the others wait instead of failing
     "journal_mode = WAL",
@@ -613,6 +627,7 @@ _PRAGMAS = (
 _WRITER_PRAGMAS = (
     *_PRAGMAS,
     "cache_size = -32768",  # kilobytes: an index that grows everywhere at once
+    _ERASING,
     "temp_store = MEMORY",  # what a statement of many rows may take back is no file, which each batch would make
     f"wal_autocheckpoint = {_JOURNAL_BYTES // 4096}",  # pages: those that change often are copied once for many commits
 )
@@ -677,6 +692,40 @@ def open_for_inspection(url: str) -> Engine:
         return open_reader(url, connections=1, prepare=False)
     existing = parse_url(url).set(database=file.as_uri(), query={"mode": "rw", "uri": "true"})
     return _create_engine(existing, 1, (_PRAGMAS[0], "query_only = ON"), "BEGIN", prepare=False)
+
+
+# Erasing. SQLite overwrites rows that are deleted and pages that get free, but a row that was moved to another page
+# leaves a copy in the gap of the former one: so the tables are written anew, and all their former pages overwritten.
+
+
+def open_for_erasing(url: URL) -> sqlite3.Connection:
+    """Without foreign keys: a table whose rows go one by one, as these ask for, is not overwritten as a whole."""
+    connection = sqlite3.connect(str(url.database), isolation_level=None)
+    for pragma in (_PRAGMAS[0], "foreign_keys = OFF", "temp_store = MEMORY", _ERASING):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+def _rewrite_tables(connection: sqlite3.Connection, tables: Iterable[str]) -> None:
+    try:
+        for table in tables:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(f"CREATE TEMP TABLE kept AS SELECT * FROM main.{table}")  # noqa: S608  # names of ours
+            connection.execute(f"DELETE FROM main.{table}")  # noqa: S608
+            connection.execute(f"INSERT INTO main.{table} SELECT * FROM temp.kept")  # noqa: S608
+            connection.execute("DROP TABLE temp.kept")
+            connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise StoreUnavailable(f"{_NOT_ERASED}: {error}") from error
+
+
+def _empty_journal(connection: sqlite3.Connection) -> None:
+    (is_busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if is_busy:
+        raise StoreUnavailable(f"{_NOT_ERASED}: somebody reads what was there before")
+
+
+_NOT_ERASED: Final = "it is deleted, but traces are left in the file of the database; repeat the request later"
 
 
 def is_postgres(engine: Engine) -> bool:

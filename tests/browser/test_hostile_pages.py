@@ -218,6 +218,9 @@ class FilledStore:
             note = write.line(f"note{suffix.replace('/', '-')}")
             self.send("PUT", f"/characters/{MARA}{suffix}", {"text": text, "revision": 0, "note": note})
         self.send("POST", f"/worlds/{QUAY}/events", {"events": [fill_in(TOLD["event"], write)]})
+        self.send("PATCH", f"/worlds/{QUAY}", {"memory": True})
+        lines = [{"speaker": "player", "text": write.text("memory")}]
+        self.send("POST", "/play/v1/memories", {"world": QUAY, "heard_by": [MARA], "lines": lines})
         self.send("PUT", f"/worlds/{QUAY}/lorebooks/coast", fill_in(TOLD["book"], write))
         self.send("PUT", f"/worlds/{QUAY}-2", {"parent": QUAY, "at": "1312-04-04T00:00:00Z"})
         draft = {"name": write.line("draft-name"), "who": "Keeps the lamp.", "language": "en", "rating": "teen"}
@@ -331,6 +334,7 @@ NOT_SHOWN: Final = {
     "GET /view/characters/{character}/portrait": "a picture",
     "GET /view/stats": "it leads to another page",
     "POST /sign-out": "so does this",
+    "POST /view/worlds/{world}/memory": "and this",
     "POST /view/author/archive": "a ZIP: tests/features/authoring sends one with hostile names",
 }
 UNSEEN: Final = {"atropos-wandb_group", "atropos-wandb_project", "policy-says"}

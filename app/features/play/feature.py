@@ -10,12 +10,14 @@ from app.domain.errors import Conflict, UserError
 from app.features.authoring.service import AuthoringService
 from app.features.contract import Feature, FeatureParts, Kernel
 from app.features.labels.service import LabelService
+from app.features.play.memories import PlayMemories
 from app.features.play.pages import TalkPages, create_talk_router
-from app.features.play.routes import create_play_router
+from app.features.play.routes import create_memories_router, create_play_router
 from app.features.play.service import PlayService, PlayTurns, keep_scene
 from app.features.play.stand_in import LOCAL_SERVERS, STAND_IN, LocalServers
 from app.features.play.store import PlayStore
 from app.features.worlds.service import WorldService
+from app.features.worlds.store_memories import TalkStore
 from app.http.viewer.rendering import MenuEntry, PageLink, ViewerParts, build_link
 from app.inference.connection import Connection, Credentials, Endpoint
 from app.inference.policies import ChatPolicyServer
@@ -32,9 +34,11 @@ def build_play(kernel: Kernel) -> FeatureParts:
         files = await authoring.list_drafted(name_current_caller())
         return [file.removesuffix(".yaml") for file in files if "/" not in file]
 
+    memories = PlayMemories(kernel.storage.part(TalkStore))
     playing = PlayService(
         policies=build_policies(kernel),
         worlds=worlds,
+        memories=memories,
         list_sheets=characters.list_sheets,
         list_drafted=list_drafted,
         gates=JudgePanel((), 0.0),  # without judges it runs the gates alone
@@ -60,9 +64,9 @@ def build_play(kernel: Kernel) -> FeatureParts:
         keep_days=kernel.settings.retention.play_days,
     )
     servers = LocalServers(LOCAL_SERVERS, {kernel.settings.port})
-    pages = TalkPages(playing, turns, worlds, servers.find, characters.list_homes)
+    pages = TalkPages(playing, turns, memories, worlds, servers.find, characters.list_homes)
     return FeatureParts(
-        routers=[create_play_router(playing, turns, worlds)],
+        routers=[create_play_router(playing, turns, worlds), create_memories_router(memories, turns)],
         pages=[partial(create_talk_router, pages)],
         menu=[MenuEntry(70, "Talk", "/view/talk", "talk")],
         viewer=ViewerParts(link_character=[_link_character]),

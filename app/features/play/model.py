@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue
 
 from app.characters.actions import DoneCalls
 from app.domain.values import FiniteNumber, Frozen, Typical, find_typical, is_absent
+from app.domain.worlds import Talk
 
 
 class PlayReply(Frozen):
@@ -38,6 +39,8 @@ class PlayReply(Frozen):
     completion_tokens: Annotated[int | None, Field(exclude_if=is_absent)] = None
     as_of: datetime | None = None
     """Game time of what was retrieved into its prompt."""
+    recalled: Annotated[int, Field(exclude_if=lambda count: count == 0)] = 0
+    """How many lines of earlier talk its prompt told. Such a reply is neither kept as an example nor a label."""
     better: bool = False
     """Its player called it the best of this turn."""
     created_at: datetime
@@ -85,3 +88,29 @@ class PlayTurn(Frozen):
     moment: dict[str, JsonValue]
     created_at: datetime
     replies: tuple[PlayReply, ...] = ()
+
+
+@dataclass(frozen=True)
+class RememberedTurn:
+    """What a world that keeps memories remembers of a turn, and of the one before as the conversation went on."""
+
+    talk: Talk
+    former: Talk | None
+
+
+class Forgotten(Frozen):
+    """How much was removed."""
+
+    removed: int
+    """Memories."""
+    turns: int
+    """Kept turns, which hold the same words."""
+
+
+_LONGEST_LINE: Final = 4000
+
+
+def clean_line(text: str) -> str:
+    """A line as it is remembered: what a policy or a client wrote may hold what is no text, and may be long."""
+    clean = text.encode("utf-8", "replace").decode().strip()
+    return clean if len(clean) <= _LONGEST_LINE else f"{clean[: _LONGEST_LINE - 1]}…"

@@ -19,6 +19,7 @@ from app.domain.faults import build_refusal
 from app.domain.scores import Score
 from app.domain.tasks import FunctionCall, Message, ToolCall
 from app.domain.values import canonical_json
+from app.features.play.memories import PlayMemories
 from app.features.play.model import PlayReply, PlayTurn
 from app.features.play.service import PlayCaller, PlayedModel, PlayFields, PlayService, PlayTurns, PreparedTurn
 from app.features.play.stand_in import FoundServer, write_example_block
@@ -272,6 +273,7 @@ _NOTICES: Final[Mapping[str, str]] = {
     "better": "This reply is marked as the better one.",
     "keep": "The scene is kept, and served from now on.",
     "remove": "The turn is removed.",
+    "forget": "All characters have forgotten you, and your chats are removed.",
 }
 _Word = Annotated[str, Query(max_length=100)]
 _Place = Annotated[str | None, Query(max_length=100)]
@@ -295,6 +297,7 @@ class TalkPages:
 
     playing: PlayService
     turns: PlayTurns
+    memories: PlayMemories
     worlds: WorldService
     find_servers: Callable[[], Awaitable[Sequence[FoundServer]]]
     """On this machine, that could be named as policies."""
@@ -359,15 +362,19 @@ class _TalkActions:
     async def keep(self, request: Request, _: KeyBounds) -> Response:
         caller, sent = await self._read(request)
         turn_id, as_example = pick_field(sent, "turn"), pick_field(sent, "as") == "example"
-        await self.pages.turns.keep(
-            caller, turn_id, "example" if as_example else "scene", pick_field(sent, "reply") if as_example else None
-        )
+        reply = pick_field(sent, "reply") if as_example else None
+        consent = "consent" in sent
+        await self.pages.turns.keep(caller, turn_id, "example" if as_example else "scene", reply, consent=consent)
         return _lead_back(request, "keep", turn_id)
 
     async def remove(self, request: Request, _: KeyBounds) -> Response:
         caller, sent = await self._read(request)
         await self.pages.turns.remove(caller, pick_field(sent, "turn"))
         return _lead_back(request, "remove")
+
+    async def forget(self, request: Request, _: KeyBounds) -> Response:
+        await self.pages.turns.forget(await self._identify(request))
+        return _lead_back(request, "forget")
 
     async def judge(self, request: Request, bounds: KeyBounds) -> Response:
         caller, sent = await self._read(request)
@@ -382,7 +389,9 @@ class _TalkActions:
             raise InvalidRequest("there is no reply to judge", field="replies")
         fields = self._read_place(bounds, form)
         played = await self._read_model(form, form.replies[0].policy, fields)
-        prepared = await self.pages.playing.prepare(played, form.build_said_moment(fields, form.conversation))
+        caller = await self._identify(request)
+        moment = form.build_said_moment(fields, form.conversation)
+        prepared = await self.pages.playing.prepare(played, moment, caller.player)
         scores = await self.pages.turns.judge_replies(prepared, form.replies)
         return await self._render(request, bounds, _add_prompt(_build_unkept(form, scores), prepared))
 
@@ -408,13 +417,13 @@ class _TalkActions:
         moment = form.build_moment(fields)
         if all(playing.takes_tools(one.policy) for one in asked):  # they are asked the same
             moment = moment.model_copy(update={"tools": ()})
-        prepared = await playing.prepare(asked[0], moment)
+        caller = await self._identify(request)
+        prepared = await playing.prepare(asked[0], moment, caller.player)
         replies, problems = await _ask_all(playing, [replace(prepared, played=one) for one in asked])
         if not (form.keeps and playing.policies and replies) or form.is_draft:
             answered = replace(form, conversation=_list_said(moment), replies=replies, line="", event="")
             state = replace(_add_prompt(_build_unkept(answered), prepared), problems=problems)
             return await self._render(request, bounds, state, status=200 if replies else 503)
-        caller = await self._identify(request)
         turn_id = await turns.add(prepared, caller.player, replies)
         if not problems and not wants_json(request):
             return redirect(request, _PATH, turn=turn_id, policy=form.policies)
@@ -435,7 +444,7 @@ class _TalkActions:
         turn = await turns.get(await self._identify(request), turn_id)
         state = replace(_build_state(turn, policies, scores), notice=notice)
         try:
-            prepared = await turns.prepare(turn, turn.replies[-1].as_of if turn.replies else None)
+            prepared = await turns.prepare(turn, turn.replies[-1] if turn.replies else None, remembers=True)
             state = _add_prompt(state, prepared)
         except GatewayError as error:  # the character or the world may be gone
             state = replace(state, problems=(escape_invisible(error.detail),))
@@ -447,7 +456,9 @@ class _TalkActions:
         worlds = await list_worlds_within(self.pages.worlds, bounds, _MOST_WORLDS)
         speakers = self._list_speakers(await self.pages.playing.list_drafted(), {world.name for world in worlds})
         turns = self.pages.turns
-        newest = await turns.list_newest(await self._identify(request), _MOST_MEASURED)
+        caller = await self._identify(request)
+        newest = await turns.list_newest(caller, _MOST_MEASURED)
+        remembered, _ = await self.pages.memories.list_own(caller.player, _MOST_TURNS, None)
         if state.chooses_world or not state.form.speaker:
             parents = {world.name: world.parent for world in worlds}
             state = replace(state, form=_choose_place(state.form, speakers, parents, chooses_world=state.chooses_world))
@@ -459,6 +470,7 @@ class _TalkActions:
             "disclosure": self.pages.playing.disclosure.get("notice"),
             "newest": [(one, _show_opening(one)) for one in newest[:_MOST_TURNS]],
             "measures": await turns.measure_lines(newest, state.form.character),
+            "remembered": [one for one in remembered if bounds.allows_world(one.world)],
             "has_stand_in": not self.pages.playing.policies,
             "advice": await self._advise(request),
         }
@@ -515,7 +527,12 @@ def create_talk_router(pages: TalkPages, renderer: Renderer) -> APIRouter:
         prefix=_PATH, include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
     )
     actions = _TalkActions(pages, renderer)
-    players: dict[str, _Act] = {"say": actions.say, "better": actions.mark_better, "remove": actions.remove}
+    players: dict[str, _Act] = {
+        "say": actions.say,
+        "better": actions.mark_better,
+        "remove": actions.remove,
+        "forget": actions.forget,
+    }
     authors: dict[str, _Act] = {"keep": actions.keep, "judge": actions.judge}
     router.add_api_route("", actions.begin, methods=["GET"])
 

@@ -42,7 +42,9 @@ from app.domain.faults import build_refusal
 from app.domain.scores import Score
 from app.domain.tasks import ToolCall
 from app.domain.values import FiniteJson, Frozen, is_absent, is_encodable
-from app.features.play.model import MEASURES, PlayReply, PlayTurn
+from app.domain.worlds import EventsAdded, TalkMemory
+from app.features.play.memories import PlayMemories, PostedTalk
+from app.features.play.model import MEASURES, Forgotten, PlayReply, PlayTurn
 from app.features.play.replies import OfferedTools, PolicyAnswer, ReplyWriter, read_whole
 from app.features.play.service import (
     MOST_LISTED,
@@ -587,7 +589,8 @@ class _ChatCompletions:
             caller.bounds.require_world(played.world, "model")
         if read.speaker is not None:
             played = PlayedModel(read.speaker, played.policy, played.world, played.as_of, played.as_of_text)
-        turn = None if read.wish not in {"turn", "continue"} else await self._prepare(played, read, request)
+        is_turn = read.wish in {"turn", "continue"}
+        turn = await self._prepare(played, read, request, caller.player) if is_turn else None
         messages = request.raw_messages if turn is None else turn.messages
         if read.beginning is not None:
             messages = [*messages, {"role": "assistant", "content": read.beginning}]
@@ -605,7 +608,9 @@ class _ChatCompletions:
             passes_usage=request.asks_usage,
         )
 
-    async def _prepare(self, played: PlayedModel, read: ClientConversation, request: ChatRequest) -> PreparedTurn:
+    async def _prepare(
+        self, played: PlayedModel, read: ClientConversation, request: ChatRequest, player: str
+    ) -> PreparedTurn:
         staged = {name: getattr(request.play, name) for name in Staging.model_fields}
         said: dict[str, object] = {"conversation": read.lines, "event": read.event, "begun": read.begun}
         offers = not request.words_only and (request.tools or self._service.takes_tools(played.policy))
@@ -614,7 +619,7 @@ class _ChatCompletions:
             moment = Moment(**{**staged, "as_of": played.as_of, "character": played.character, **said})
         except ValidationError as error:
             raise build_refusal(error, Moment, "messages") from None
-        return await self._service.prepare(played, moment)
+        return await self._service.prepare(played, moment, player)
 
     async def _write_events(
         self, exchange: _PlayExchange, writer: ReplyWriter, coming: ComingReply, began: float
@@ -728,6 +733,8 @@ class KeptMoment(Frozen):
     kept_as: KeptAs = Field(default="scene", alias="as")
     reply: str | None = None
     """Id of the reply; an example needs one."""
+    consent: bool = False
+    """Whether what the character remembered of its player may stand in the scene, and be used for training."""
 
 
 class KeptScene(Frozen):
@@ -780,7 +787,7 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
     @needs("author", "closed")
     async def keep(turn_id: str, said: KeptMoment, client: Request, user: _PlayUser = "") -> KeptScene:
         caller = await _identify(turns, client, user)
-        return KeptScene(scene=await turns.keep(caller, turn_id, said.kept_as, said.reply))
+        return KeptScene(scene=await turns.keep(caller, turn_id, said.kept_as, said.reply, consent=said.consent))
 
     @router.post(
         "/turns/{turn_id}/judge", summary="Scores of a turn's replies", responses=_document(401, 403, 404, 409, 429)
@@ -799,6 +806,59 @@ def create_play_router(service: PlayService, turns: PlayTurns, worlds: WorldServ
     @needs("talk", "handler")
     async def remove_all(client: Request, user: _PlayUser = "") -> RemovedTurns:
         return RemovedTurns(removed=await turns.remove(await _identify(turns, client, user)))
+
+    return router
+
+
+# Memories of earlier talk.
+
+_Before = Annotated[int | None, Query(ge=1, description="`next_before` of the previous page.")]
+
+
+class MemoryPage(Frozen):
+    """Newest first. Pass `next_before` as `before` for the next page; null on the last page."""
+
+    memories: tuple[TalkMemory, ...]
+    next_before: int | None
+
+
+def create_memories_router(memories: PlayMemories, turns: PlayTurns) -> APIRouter:
+    router = APIRouter(prefix="/play/v1/memories", tags=["play"], route_class=JsonRoute)
+
+    @router.get("", summary="What characters remember of you", responses=_document(401))
+    @needs("talk", "handler")
+    async def listed(
+        client: Request,
+        user: _PlayUser = "",
+        before: _Before = None,
+        limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    ) -> MemoryPage:
+        """Of worlds whose `memory` is set and that your key reaches."""
+        caller = await _identify(turns, client, user)
+        found, next_before = await memories.list_own(caller.player, limit, before)
+        reached = tuple(memory for memory in found if caller.bounds.allows_world(memory.world))
+        return MemoryPage(memories=reached, next_before=next_before)
+
+    @router.post(
+        "",
+        summary="Tell what a player and characters said to each other",
+        responses=_document(400, 401, 403, 404, 408, 409, 413, 415, 429),
+    )
+    @needs("play", "handler")
+    async def post(posted: PostedTalk, client: Request, user: _PlayUser = "") -> EventsAdded:
+        """For talk that a game kept elsewhere. Each character in `heard_by` remembers it, of the player whom your key
+        and `user` name in chat completions too. Repeated talk is `known`."""
+        caller = await _identify(turns, client, user)
+        caller.bounds.require_world(posted.world, "body.world")
+        return await memories.post(caller.player, posted)
+
+    @router.delete(
+        "", summary="Forget you: your memories, and the turns that hold their words", responses=_document(401)
+    )
+    @needs("talk", "handler")
+    async def forget(client: Request, user: _PlayUser = "") -> Forgotten:
+        """Also of worlds that your key does not reach any more."""
+        return await turns.forget(await _identify(turns, client, user))
 
     return router
 

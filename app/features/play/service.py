@@ -27,6 +27,7 @@ from app.characters.actions import DoneCall
 from app.characters.actions import write_reply as write_completion
 from app.characters.casting import Staging, format_game_time
 from app.characters.loading import build_yaml_refusal, dump_yaml, parse_model
+from app.characters.memories import EarlierTalk
 from app.characters.scenes import Scene, SceneEvent, SceneLine, SceneSet
 from app.characters.schema import Actions, CharacterSheet, Text
 from app.domain.access import Caller, KeyBounds, find_bounds
@@ -43,7 +44,8 @@ from app.envs.npc_arena.environment import NpcArena
 from app.features.authoring.model import AuthoredChange
 from app.features.authoring.service import AuthoringService
 from app.features.labels.service import LabelService
-from app.features.play.model import MEASURES, LineMeasures, PlayReply, PlayTurn, measure_lines
+from app.features.play.memories import PlayMemories, build_remembered
+from app.features.play.model import MEASURES, Forgotten, LineMeasures, PlayReply, PlayTurn, measure_lines
 from app.features.play.replies import OfferedTools, PolicyAnswer, parse_calls, read_whole
 from app.features.play.stand_in import STAND_IN, STAND_IN_MODEL, StandInPolicy, holds_stand_in, write_reply
 from app.features.play.store import PlayStore
@@ -152,10 +154,13 @@ class PreparedTurn:
     played: PlayedModel
     moment: Moment
     task: PlacedMoment
+    asked_at: datetime
+    earlier: tuple[EarlierTalk, ...] = ()
+    """What its prompt tells of earlier talk."""
 
     @property
     def messages(self) -> list[JsonValue]:
-        """Byte for byte those of `POST /worlds/{world}/context`."""
+        """Those of `POST /worlds/{world}/context`, byte for byte, but for what is told of earlier talk."""
         return [message.model_dump(mode="json") for message in self.task.placed.task.messages]
 
     @property
@@ -184,6 +189,11 @@ class PreparedTurn:
         return self.task.placed.context.passages
 
     @property
+    def recalled(self) -> int:
+        """How many lines of earlier talk its prompt tells."""
+        return sum(len(talk.lines) for talk in self.earlier)
+
+    @property
     def retrieval_failure(self) -> str | None:
         """Why nothing was retrieved, where the settings let that pass."""
         return self.task.placed.context.failure
@@ -207,6 +217,7 @@ class PlayService:
         *,
         policies: Mapping[str, PolicyServer],
         worlds: WorldService,
+        memories: PlayMemories,
         list_sheets: Callable[[], Sequence[CharacterSheet]],
         list_drafted: Callable[[], Awaitable[Sequence[str]]],
         gates: Panel,
@@ -220,6 +231,7 @@ class PlayService:
         self.list_sheets = list_sheets
         self.list_drafted = list_drafted
         self._worlds = worlds
+        self._memories = memories
         self._gates = gates
         self._clock = clock
 
@@ -240,10 +252,16 @@ class PlayService:
     def _list_served(self) -> list[str]:
         return [sheet.id for sheet in self.list_sheets()]
 
-    async def prepare(self, played: PlayedModel, moment: Moment) -> PreparedTurn:
-        """NotFound without the world, InvalidRequest for what the moment lacks, RetrieverFailed."""
-        placed = await self._worlds.place_moment(played.world, moment, own_draft=played.own_draft)
-        return PreparedTurn(played, moment, placed)
+    async def prepare(
+        self, played: PlayedModel, moment: Moment, player: str | None = None, until: datetime | None = None
+    ) -> PreparedTurn:
+        """With what the character remembers of this player, of what was said `until` then. NotFound without the world,
+        InvalidRequest for what the moment lacks, RetrieverFailed."""
+        asked_at, earlier = self._clock(), tuple[EarlierTalk, ...]()
+        if player is not None and played.world is not None:
+            earlier = await self._memories.recall(player, played.world, moment, until)
+        placed = await self._worlds.place_moment(played.world, moment, own_draft=played.own_draft, earlier=earlier)
+        return PreparedTurn(played, moment, placed, asked_at, earlier)
 
     def takes_tools(self, policy: str) -> bool:
         """A server that reads no calls may refuse a request with tools."""
@@ -281,6 +299,7 @@ class PlayService:
             calls=answer.calls,
             left_out=answer.left_out,
             **{name: getattr(answer, name) for name in MEASURES},
+            recalled=turn.recalled,
             as_of=turn.as_of,
             created_at=self._clock(),
         )
@@ -363,6 +382,8 @@ class PlayTurns:
         self._clock = clock
         self._keep_days = keep_days
         self._salt: bytes | None = None
+        self._leaves_traces = False
+        """Whether words that were removed could not be erased from the file of the database yet."""
 
     async def identify(self, caller: Caller | None, user: str = "") -> PlayCaller:
         """`user` is who plays, as far as the client tells."""
@@ -389,7 +410,10 @@ class PlayTurns:
             moment=moment,
             created_at=self._clock(),
         )
-        await self._store.add(made, replies)
+        remembered = None
+        if made.world is not None:
+            remembered = build_remembered(player, made.world, turn.moment, turn.as_of, made.turn_id, replies)
+        await self._store.add(made, replies, remembered, turn.asked_at)
         return made.turn_id
 
     async def get(self, caller: PlayCaller, turn_id: str) -> PlayTurn:
@@ -401,14 +425,16 @@ class PlayTurns:
             caller.bounds.require_world(turn.world)
         return turn
 
-    async def prepare(self, turn: PlayTurn, as_of: datetime | None = None) -> PreparedTurn:
-        """The same moment again, with what is retrieved at that game time."""
+    async def prepare(self, turn: PlayTurn, reply: PlayReply | None = None, *, remembers: bool = False) -> PreparedTurn:
+        """The same moment again, with what is retrieved at the game time of the reply. `remembers`: also with what its
+        character remembered of the player when it was given: for themselves, and not for training."""
         moment = Moment.model_validate(turn.moment)
-        if as_of is not None:
-            moment = moment.model_copy(update={"as_of": as_of})
+        if reply is not None and reply.as_of is not None:
+            moment = moment.model_copy(update={"as_of": reply.as_of})
         policy = turn.replies[-1].policy if turn.replies else ""
         played = PlayedModel(turn.character, policy, turn.world, moment.as_of)
-        return await self._playing.prepare(played, moment)
+        player = turn.player if remembers else None
+        return await self._playing.prepare(played, moment, player, (reply or turn).created_at)
 
     async def mark_better(self, caller: PlayCaller, turn_id: str, reply_id: str, *, consent: bool = False) -> PlayTurn:
         """With `consent` the choice is a label too, which exports have. An earlier label of the turn is withdrawn.
@@ -427,14 +453,19 @@ class PlayTurns:
         replies = (one.model_copy(update={"better": one.reply_id == reply_id}) for one in turn.replies)
         return turn.model_copy(update={"replies": tuple(replies)})
 
-    async def keep(self, caller: PlayCaller, turn_id: str, kept_as: KeptAs, reply_id: str | None = None) -> Scene:
-        """Keeps the moment as a scene of its character. NotFound; InvalidRequest for a moment that makes no scene;
-        Conflict where scenes cannot be written, and for a reply before which nothing could be retrieved;
-        RetrieverFailed where nothing can be now."""
+    async def keep(
+        self, caller: PlayCaller, turn_id: str, kept_as: KeptAs, reply_id: str | None = None, *, consent: bool = False
+    ) -> Scene:
+        """Keeps the moment as a scene of its character, with `consent` also what the character remembered then of its
+        player. NotFound; InvalidRequest for a moment that makes no scene; Conflict where scenes cannot be written, and
+        for a reply before which nothing could be retrieved, or that has memories without consent; RetrieverFailed where
+        nothing can be retrieved now."""
         turn = await self.get(caller, turn_id)
         _require_policies(turn)
         reply = None if reply_id is None and kept_as == "scene" else _find_reply(turn, reply_id or "")
-        prepared = await self._prepare_whole(turn, reply or _find_newest_whole(turn))
+        if kept_as == "example" and reply is not None and not consent:
+            _require_no_memories(reply)
+        prepared = await self._prepare_whole(turn, reply or _find_newest_whole(turn), remembers=consent)
         try:
             scene = _build_scene(prepared, turn.turn_id, reply if kept_as == "example" else None)
         except ValidationError as error:
@@ -451,7 +482,7 @@ class PlayTurns:
             return ()
         for reply in turn.replies:
             _require_retrieved(reply)
-        prepared = await self._prepare_whole(turn, turn.replies[-1])
+        prepared = await self._prepare_whole(turn, turn.replies[-1], remembers=True)
         return await self.judge_replies(prepared, turn.replies)
 
     async def judge_replies(self, turn: PreparedTurn, replies: Sequence[PlayReply]) -> tuple[Score, ...]:
@@ -465,7 +496,7 @@ class PlayTurns:
                 task.placed.task,
                 completions,
                 options,
-                self._panels.build_panel(environment.name, options),
+                self._panels.build_fresh_panel(environment.name, options),  # the cache would keep what was said
                 NoWorkers(),
                 NoPrograms(),
                 what="play",
@@ -474,7 +505,21 @@ class PlayTurns:
 
     async def remove(self, caller: PlayCaller, turn_id: str | None = None) -> int:
         """Also of worlds that the key does not reach any more: what people said is theirs."""
-        return await self._store.remove(caller.player, turn_id)
+        removed = await self._store.remove(caller.player, turn_id)
+        await self._erase_removed()
+        return removed
+
+    async def forget(self, caller: PlayCaller) -> Forgotten:
+        """All that is remembered of the player, and their turns."""
+        forgotten = await self._store.forget(caller.player, self._clock())
+        await self._erase_removed()
+        return forgotten
+
+    async def _erase_removed(self) -> None:
+        """StoreUnavailable where it cannot be done now: pruning tries again."""
+        self._leaves_traces = True
+        await self._store.erase_removed()
+        self._leaves_traces = False
 
     async def list_newest(self, caller: PlayCaller, limit: int) -> Sequence[PlayTurn]:
         """Of the newest those that the key reaches."""
@@ -493,26 +538,33 @@ class PlayTurns:
         await repeat(self._prune, _PRUNE_SECONDS, "old turns of play could not be removed")
 
     async def _prune(self) -> None:
-        if removed := await self._store.prune(self._clock() - timedelta(days=self._keep_days)):
-            log.info("removed %d turns of play that were older than %g days", removed, self._keep_days)
+        old = await self._store.prune(self._clock() - timedelta(days=self._keep_days))
+        is_old = old != Forgotten(removed=0, turns=0)
+        if is_old or self._leaves_traces:
+            await self._erase_removed()
+        if is_old:
+            told = "removed %d turns and %d memories of play that were older than %g days"
+            log.info(told, old.turns, old.removed, self._keep_days)
 
-    async def _prepare_whole(self, turn: PlayTurn, reply: PlayReply | None) -> PreparedTurn:
+    async def _prepare_whole(self, turn: PlayTurn, reply: PlayReply | None, *, remembers: bool = False) -> PreparedTurn:
         """With all that is retrieved: a prompt that lacks it is not what training should learn from."""
         if reply is not None:
             _require_retrieved(reply)
-        prepared = await self.prepare(turn, None if reply is None else reply.as_of)
+        prepared = await self.prepare(turn, reply, remembers=remembers)
         if prepared.retrieval_failure is not None:
             raise RetrieverFailed(prepared.retrieval_failure)
         return prepared
 
     async def _build_label(self, turn: PlayTurn, chosen: PlayReply) -> ImportedLabel:
         _require_policies(turn)
+        _require_no_memories(chosen)
         prepared = await self._prepare_whole(turn, chosen)
         said = chosen.text, chosen.calls
+        usable = [one for one in turn.replies if one.retrieval_failure is None and not one.recalled]
         others = {
             (one.text, canonical_json([call.model_dump(mode="json") for call in one.calls])): one
-            for one in turn.replies
-            if (one.text, one.calls) != said and one.retrieval_failure is None
+            for one in usable
+            if (one.text, one.calls) != said
         }
         if not others:
             fault = "the turn has no other reply with other words or calls for which something could be retrieved"
@@ -549,6 +601,13 @@ def _require_policies(turn: PlayTurn) -> None:
 def _require_retrieved(reply: PlayReply) -> None:
     if reply.retrieval_failure is not None:
         raise Conflict(f"nothing could be retrieved for this reply: {reply.retrieval_failure}", field="reply")
+
+
+def _require_no_memories(reply: PlayReply) -> None:
+    """What players told a character does not reach training."""
+    if reply.recalled:
+        fault = "its prompt told what you said in earlier chats, which is not used for training"
+        raise Conflict(f"{fault}. Keep it as an example with `consent`", field="reply")
 
 
 def _find_newest_whole(turn: PlayTurn) -> PlayReply | None:
@@ -594,6 +653,7 @@ def _build_scene(turn: PreparedTurn, turn_id: str, example: PlayReply | None) ->
         ),
         exemplar=None if example is None else example.text,
         begun=None if moment.begun is None else SceneLine.model_validate(moment.begun.describe()),
+        earlier=turn.earlier,
     )
 
 

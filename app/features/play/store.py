@@ -5,6 +5,7 @@ Every statement names the player, so nobody reads, marks or removes another play
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -24,9 +25,19 @@ from sqlalchemy import (
 from sqlalchemy import Column as SqlColumn
 from sqlmodel import Field
 
-from app.features.play.model import PlayReply, PlayTurn
+from app.domain.errors import Conflict
+from app.domain.worlds import Talk
+from app.features.play.model import Forgotten, PlayReply, PlayTurn, RememberedTurn, clean_line
+from app.features.worlds.store_memories import (
+    find_turn,
+    forget_old,
+    forget_player,
+    forget_turns,
+    memories,
+    remember,
+)
 from app.store.database import StorePart, reads, writes
-from app.store.statements import decode, encode, is_storable, to_micros
+from app.store.statements import decode, encode, is_storable, to_micros, upsert_rows
 from app.store.table_records import TableRecord, build_sequence_column, get_table
 
 
@@ -67,9 +78,18 @@ class PlaySaltTable(TableRecord, table=True):
     salt: bytes = Field(sa_type=LargeBinary)
 
 
+class PlayForgottenTable(TableRecord, table=True):
+    """When a player was forgotten last: what was asked before is not kept after."""
+
+    __tablename__ = "play_forgotten"
+    player: str = Field(primary_key=True)
+    at: int = Field(sa_type=BigInteger)
+
+
 play_turns = get_table(PlayTurnTable)
 play_replies = get_table(PlayReplyTable)
 play_salt = get_table(PlaySaltTable)
+play_forgotten = get_table(PlayForgottenTable)
 _SALT: Final = "player"
 
 
@@ -90,9 +110,18 @@ class PlayStore(StorePart):
         connection.execute(self.database.insert_new(play_salt), {"name": _SALT, "salt": made})
         return _load_salt(connection) or made
 
-    @writes(lambda turn, _: f"play {turn.turn_id}")
-    def add(self, connection: Connection, turn: PlayTurn, replies: Sequence[PlayReply]) -> None:
-        """Adds replies to the turn, which is made where there is none."""
+    @writes(lambda turn, *_, **__: f"play {turn.player}", locked=True)
+    def add(
+        self,
+        connection: Connection,
+        turn: PlayTurn,
+        replies: Sequence[PlayReply],
+        remembered: RememberedTurn | None = None,
+        asked_at: datetime | None = None,
+    ) -> None:
+        """Adds replies to the turn, which is made where there is none. `remembered` is for a world that keeps
+        memories. Conflict where the player was forgotten since it was asked."""
+        _require_not_forgotten(connection, turn.player, asked_at or turn.created_at)
         stamp = to_micros(turn.created_at)
         row = {"turn_id": turn.turn_id, "player": turn.player, "body": encode(turn), "created_at": stamp}
         connection.execute(self.database.insert_new(play_turns), row | {"answered_at": stamp})
@@ -103,6 +132,10 @@ class PlayStore(StorePart):
         ]
         if rows:
             connection.execute(insert(play_replies), rows)
+        if remembered is not None and remembered.former is not None:
+            _remember_chosen(connection, remembered.former, stamp)
+        if remembered is not None:
+            remember(connection, remembered.talk, stamp)
 
     @reads
     def get(self, connection: Connection, player: str, turn_id: str) -> PlayTurn | None:
@@ -166,12 +199,46 @@ class PlayStore(StorePart):
         if turn_id is not None and not is_storable(turn_id):
             return 0
         here = [play_turns.c.player == player, *([] if turn_id is None else [play_turns.c.turn_id == turn_id])]
+        forget_turns(connection, player, turn_id)
         return connection.execute(delete(play_turns).where(*here)).rowcount
 
+    @writes(lambda player, _: f"play {player}", locked=True)
+    def forget(self, connection: Connection, player: str, at: datetime) -> Forgotten:
+        """All that is remembered of the player, and the turns, which hold the same words."""
+        upsert_rows(connection, play_forgotten, "at", [{"player": player, "at": to_micros(at)}])
+        removed = forget_player(connection, player)
+        turns = connection.execute(delete(play_turns).where(play_turns.c.player == player)).rowcount
+        return Forgotten(removed=removed, turns=turns)
+
     @writes("play removal")
-    def prune(self, connection: Connection, before: datetime) -> int:
+    def prune(self, connection: Connection, before: datetime) -> Forgotten:
         """Removes what is older, whoever's it is."""
-        return connection.execute(delete(play_turns).where(play_turns.c.answered_at < to_micros(before))).rowcount
+        removed = forget_old(connection, to_micros(before))
+        connection.execute(delete(play_forgotten).where(play_forgotten.c.at < to_micros(before)))
+        old = play_turns.c.answered_at < to_micros(before)
+        return Forgotten(removed=removed, turns=connection.execute(delete(play_turns).where(old)).rowcount)
+
+    async def erase_removed(self) -> None:
+        """From the file of the database too."""
+        await self.database.erase_deleted([play_turns, play_replies, memories])
+
+
+def _require_not_forgotten(connection: Connection, player: str, asked_at: datetime) -> None:
+    at = connection.execute(select(play_forgotten.c.at).where(play_forgotten.c.player == player)).scalar()
+    if at is not None and to_micros(asked_at) <= at:
+        raise Conflict("the player was forgotten before the reply came")
+
+
+def _remember_chosen(connection: Connection, former: Talk, stamp: int) -> None:
+    """Of several replies to a line the one counts from which the conversation went on. What no policy said there, a
+    client has changed: that is not remembered."""
+    turn_id = find_turn(connection, former)
+    if turn_id is None:
+        return
+    bodies = connection.execute(select(play_replies.c.body).where(play_replies.c.turn_id == turn_id)).scalars()
+    said = {clean_line(decode(PlayReply, body).text) for body in bodies}
+    if former.lines[-1].text in said:
+        remember(connection, replace(former, turn_id=turn_id), stamp)
 
 
 def _load_salt(connection: Connection) -> bytes | None:

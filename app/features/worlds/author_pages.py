@@ -465,6 +465,16 @@ def create_world_editors_router(world_service: WorldService, workers: Workers, r
     kinds: tuple[_WorldTexts, ...] = (EventTexts(world_service), BookTexts(world_service, workers))
     for texts in kinds:
         _add_editor(router, renderer, world_service, workers, texts)
+
+    @router.post("/{world}/memory")
+    @needs("author", "world")
+    async def set_memory(request: Request, world: str) -> Response:
+        if parse_name(world) is None:
+            return renderer.render_missing(request, "world", world, "/view/worlds", "Show every world.")
+        sent = await read_fields(request, _MAX_FORM)
+        await world_service.set_memory(world, pick_field(sent, "kept") == "true")
+        return redirect(request, f"/view/worlds/{world}")
+
     return router
 
 

@@ -215,6 +215,11 @@ class WorldPage(Frozen):
     next_after: str | None
 
 
+class WorldChange(Frozen):
+    memory: bool
+    """Whether its characters remember, in `/play`, what each player said to them. False forgets it all."""
+
+
 class CorrectedEvent(Frozen):
     corrected: str
     """The event's id."""
@@ -283,6 +288,16 @@ def _create_world_router(world_service: WorldService) -> APIRouter:
     ) -> World:
         bounds.require_world(branching.parent, "parent")
         return await world_service.branch(world, branching)
+
+    @router.patch(
+        "/{world}",
+        summary="Choose whether characters of this world remember what players say to them",
+        responses=refusals,
+    )
+    @needs("author", "world")
+    async def change(world: _WorldName, change: WorldChange) -> World:
+        """Without memories, those that the world has are forgotten."""
+        return await world_service.set_memory(world, change.memory)
 
     @router.delete(
         "/{world}",

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError, 
 from app.characters.actions import DoneCalls, GameTool
 from app.characters.casting import Staging
 from app.characters.lorebooks import refuse_unusable
+from app.characters.memories import EarlierTalk
 from app.characters.schema import SAID, Text
 from app.domain.access import KeyBounds
 from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
@@ -225,6 +226,16 @@ class WorldService:
             raise await _build_unusable_world_error(world, self._events)
         return opened
 
+    async def set_memory(self, world: str, kept: bool) -> World:
+        """Whether its characters remember what players say to them. Without memories, those of the world are forgotten.
+        Conflict when it is closed; NotFound."""
+        changed = await self._events.set_memory(world, kept=kept)
+        if changed is None:
+            raise await _build_unusable_world_error(world, self._events)
+        if not kept:
+            await self._events.erase_forgotten()
+        return changed
+
     async def list_worlds(self, limit: int, after: str | None = None, *, closed: bool = False) -> Sequence[World]:
         """By name, those after `after`. `closed`: whether closed worlds are listed too."""
         return await self._events.list_worlds(limit, after, closed=closed)
@@ -313,10 +324,14 @@ class WorldService:
             failure=context.failure,
         )
 
-    async def place_moment(self, world: str | None, moment: Moment, *, own_draft: bool = False) -> PlacedMoment:
+    async def place_moment(
+        self, world: str | None, moment: Moment, *, own_draft: bool = False, earlier: Sequence[EarlierTalk] = ()
+    ) -> PlacedMoment:
         """The task of this moment; without a world nothing is retrieved. `own_draft`: with the caller's draft of the
-        character, not with what is published. Raises as `build_context`."""
-        made = await self._build_own(world, moment) if own_draft else self._build_draft(world, moment)
+        character, not with what is published. `earlier`: what the character remembers of its player. Raises as
+        `build_context`."""
+        described = self._describe(world, moment, earlier)
+        made = await self._build_own(described) if own_draft else self._build_draft(described)
         try:
             return PlacedMoment(made, await self._drafting.place_context(made, "moment", in_turn=own_draft))
         except InvalidRequest as error:
@@ -324,21 +339,22 @@ class WorldService:
                 raise
             raise await _build_unusable_world_error(world, self._events) from error
 
-    async def _build_own(self, world: str | None, moment: Moment) -> Drafted:
+    async def _build_own(self, described: BaseModel) -> Drafted:
         with _name_fields():
-            return await self._drafting.build_own(self._environment, self._describe(world, moment))
+            return await self._drafting.build_own(self._environment, described)
 
-    def _build_draft(self, world: str | None, moment: Moment) -> Drafted:
+    def _build_draft(self, described: BaseModel) -> Drafted:
         with _name_fields():
-            return self._drafting.build_draft(self._environment, self._describe(world, moment))
+            return self._drafting.build_draft(self._environment, described)
 
-    def _describe(self, world: str | None, moment: Moment) -> BaseModel:
+    def _describe(self, world: str | None, moment: Moment, earlier: Sequence[EarlierTalk] = ()) -> BaseModel:
         history = [line.describe() for line in moment.conversation]
         opening = {"event": moment.event} if moment.event is not None else {"player": history.pop()["text"]}
         tools = None if moment.tools is None else [tool.model_dump(mode="json") for tool in moment.tools]
-        acting = {
+        added = {
             "game_tools": tools,
             "begun": None if moment.begun is None else moment.begun.describe(),
+            **({"earlier": [talk.model_dump(mode="json") for talk in earlier]} if earlier else {}),
         }
         staging = {name: getattr(moment, name) for name in Staging.model_fields}
         kind = self._catalogue.get_environment_or_current(self._environment).environment.Draft
@@ -347,7 +363,7 @@ class WorldService:
         return kind.model_validate(
             {
                 "character": moment.character,
-                "scene": {"history": history, **opening, **acting},
+                "scene": {"history": history, **opening, **added},
                 "params": {"world": world, **staging},
             }
         )
@@ -362,7 +378,7 @@ class WorldService:
             return public
         answered = {"conversation": (ConversationTurn(role="user", content=text),)} if text else {"event": "-"}
         moment = Moment.model_validate({"character": question.character, "as_of": question.as_of, **answered})
-        query = self._drafting.build_query(self._build_draft(world, moment)) or public
+        query = self._drafting.build_query(self._build_draft(self._describe(world, moment))) or public
         return query if text else query.model_copy(update={"text": "", "conversation": ()})
 
 

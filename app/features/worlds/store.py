@@ -24,6 +24,7 @@ from app.domain.worlds import (
     SearchFindings,
     World,
 )
+from app.features.worlds.store_memories import forget_world, memories
 from app.features.worlds.store_search import (
     EventIndexes,
     PostedEvent,
@@ -174,6 +175,23 @@ class EventStore(StorePart):
             return None
         reopen_world(connection, world)
         return next(iter(_load_world(connection, world)), None)
+
+    @writes(build_order_key)
+    def set_memory(self, connection: Connection, world: str, *, kept: bool) -> World | None:
+        """Whether the world keeps memories from now on. What it kept until now is forgotten where it does not. Conflict
+        when it is closed; None without the world."""
+        levels = load_world_lineage(connection, world) if is_storable(world) else []
+        if not levels:
+            return None
+        levels[0].require_open()
+        connection.execute(update(worlds).where(worlds.c.number == levels[0].number).values(memory=kept))
+        if not kept:
+            forget_world(connection, levels[0].number)
+        return next(iter(_load_world(connection, world)), None)
+
+    async def erase_forgotten(self) -> None:
+        """From the file of the database too."""
+        await self.database.erase_deleted([memories])
 
     @reads
     def get_world(self, connection: Connection, name: str) -> World | None:

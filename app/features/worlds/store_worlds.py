@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     ColumnElement,
     Connection,
@@ -28,6 +29,7 @@ from sqlalchemy import (
     Text,
     bindparam,
     delete,
+    false,
     func,
     insert,
     literal_column,
@@ -78,6 +80,7 @@ class WorldTable(TableRecord, table=True):
     events: int = Field(sa_type=BigInteger)
     created_at: int = Field(sa_type=BigInteger)
     closed_at: int | None = Field(default=None, sa_type=BigInteger)
+    memory: bool = Field(sa_column=Column(Boolean(), nullable=False, server_default=false()))
 
 
 class EventTable(TableRecord, table=True):
@@ -398,7 +401,9 @@ def branch_world(connection: Connection, database: Database, name: str, parent: 
         raise Conflict(f"world {parent!r} is {MAX_BRANCH_DEPTH} branches deep, which is the limit")
     requested = {"parent": above[0].number, "branched_at": to_micros(at)}
     row = {"name": name, **requested, "depth": above[0].depth + 1, "events": 0, "created_at": database.read_clock()}
-    connection.execute(database.insert_new(worlds), row)
+    # A saved game that is loaded remembers if the world does in which it was saved.
+    remembers = connection.execute(select(worlds.c.memory).where(worlds.c.number == above[0].number)).scalar_one()
+    connection.execute(database.insert_new(worlds), {**row, "memory": remembers})
     stored = connection.execute(select(worlds).where(worlds.c.name == name)).mappings().one()
     if any(stored[column] != value for column, value in requested.items()):
         raise Conflict(f"world {name!r} already exists with another parent or branch time")
@@ -438,6 +443,7 @@ def _parse_world(row: RowMapping) -> World:
         events=row["events"],
         created_at=from_micros(row["created_at"]),
         closed_at=_convert_time(row["closed_at"]),
+        memory=bool(row["memory"]),
     )
 
 

@@ -72,6 +72,7 @@ class OneTurn:
         return SimpleNamespace(
             moment=Moment.model_validate(self._turn.moment),
             passages=(),
+            earlier=(),
             retrieval_failure=self._failure,
             task=SimpleNamespace(placed=SimpleNamespace(task=task)),
         )

@@ -51,6 +51,7 @@ def store_everything(person: Person) -> None:
     rollouts = [reply["rollout_id"] for reply in item["replies"]]
     pair = {"labeller": person.name, "pair": {"better": rollouts[0], "worse": rollouts[1]}}
     label = person.post(f"/groups/{judged['group_id']}/labels", pair)["label_id"]
+    person.ask("PATCH", f"/worlds/{world}", json={"memory": True}).raise_for_status()
     turn, answer = talk(person, world)
     queue = f"{ATROPOS}/{run}"
     person.post(f"{queue}/register", TRAINER)
@@ -134,7 +135,7 @@ def ask_as(person: Person, owner: Person, method: str, template: str) -> Any:
         return person.ask(method, fill(template, owner.names), data=owner.forms[place])
     headers = {"Content-Type": "application/json", "X-Session-ID": f"{owner.name}-session"}
     sent = {"content": json.dumps(body), "headers": headers}
-    has_body = method in {"POST", "PUT"} or "status-env" in template
+    has_body = method in {"POST", "PUT", "PATCH"} or "status-env" in template
     return person.ask(method, fill(template, owner.names), params=query, **(sent if has_body else {"headers": headers}))
 
 
@@ -153,6 +154,7 @@ def read_all_of(person: Person) -> list[str]:
         f"{ATROPOS}/{run}/why",
         f"/groups/{person.names['group_id']}",
         f"/play/v1/turns/{person.names['turn_id']}",
+        "/play/v1/memories",
         "/runs",
         "/worlds",
         "/stats",
