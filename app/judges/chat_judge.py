@@ -520,7 +520,8 @@ class ChatPlayer:
         self.may_be_judge = may_be_judge
         self._chat = ChatJudge(config, memory)
         self._kept = CachingJudge(self._chat, memory)
-        self.version = digest([self._chat.digest, _PLAYER])[:12]
+        asked = [config.model, config.temperature, config.max_output_tokens, config.asked_besides, _PLAYER]
+        self.version = digest(asked)[:12]
 
     async def ask(self, prompt: str) -> Judgement:
         return await self._chat.ask_text(prompt, _PLAYER)

@@ -26,6 +26,8 @@ from app.toolkit.replay import score_forgery
 
 ASKED_AT_MOST: Final = 3
 """How often a model is asked for one line: once, and twice more with what was wrong."""
+_MOST_ANSWERS: Final = 20
+"""Newest answers that are kept of a turn whose server fails again and again."""
 _PARAM: Final = "player"
 """The param of an environment that names the model, as a `PlayerChoice`."""
 
@@ -178,7 +180,8 @@ class PlayedEpisodes:
 
     async def check(self, task_id: str, player: Player, completions: Sequence[Completion]) -> CheckedEpisodes:
         """Compares what the completions claim with what the player said. StoreUnavailable."""
-        read = [_read_completion(task_id, player, one) for one in completions]
+        # In a thread: replies may be long, and each is heard whole.
+        read = await asyncio.to_thread(lambda: [_read_completion(task_id, player, one) for one in completions])
         keys = {key for one in read if isinstance(one, Transcript) for key in one.keys}
         lines = await self._lines.find_lines(keys) if keys else {}
         refused = tuple([_check_transcript(one, lines) for one in read])
@@ -200,7 +203,8 @@ class PlayedEpisodes:
             answer = (await model.ask(prompt)).model_copy(update={"purpose": PLAYER_PURPOSE, "reading": key})
             if answer.error is not None:
                 failed = f"the player {player.choice.policy} gave no answer: {answer.error}"
-                return await self._lines.put(key, PlayedLine(fault=failed, passing=True, made=(*made, answer)))
+                kept = (*made, answer)[-_MOST_ANSWERS:]
+                return await self._lines.put(key, PlayedLine(fault=failed, passing=True, made=kept))
             line = player.read_answer(answer.raw, transcript.heard, transcript.said)
             if isinstance(line, PlayerLine):
                 return await self._lines.put(key, PlayedLine(line=line, made=(*made, answer)))
