@@ -10,14 +10,14 @@ first event of the reply.
 import random
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import httpx
 
 from benchmarks.results import BenchmarkFigure, count_rounds, read_arguments, run
-from benchmarks.servers import read_processor_seconds, serving_gateway
+from benchmarks.servers import serving_gateway
 from tests.support.chat_server import serving
 from tests.support.talking import speaks
 
@@ -39,19 +39,15 @@ def say(drawn: random.Random) -> str:
     return f"Do you know {' '.join(drawn.choices(TOPICS, k=8))} of mark{drawn.randrange(2_000)}?"
 
 
-def build_session(drawn: random.Random) -> dict[str, Any]:
-    speakers = ("player", "npc") * TURNS_AT_ONCE
-    lines = [{"speaker": speaker, "text": say(drawn)} for speaker in speakers]
-    return {"world": WORLDS[1], "heard_by": ["hob_tarrant"], "lines": lines}
-
-
 def prepare(client: httpx.Client, memories: int) -> None:
     for world in WORLDS:
         client.post(f"/worlds/{world}/events", json={"events": [EVENT]}).raise_for_status()
     client.patch(f"/worlds/{WORLDS[1]}", json={"memory": True}).raise_for_status()
     drawn = random.Random(1)
     for _ in range(memories // TURNS_AT_ONCE):
-        client.post("/play/v1/memories", json=build_session(drawn)).raise_for_status()
+        lines = [{"speaker": speaker, "text": say(drawn)} for speaker in ("player", "npc") * TURNS_AT_ONCE]
+        told = {"world": WORLDS[1], "heard_by": ["hob_tarrant"], "lines": lines}
+        client.post("/play/v1/memories", json=told).raise_for_status()
 
 
 def time_first_event(client: httpx.Client, world: str, line: str) -> float:
@@ -69,44 +65,31 @@ def time_first_event(client: httpx.Client, world: str, line: str) -> float:
     return took * 1000
 
 
-def compute_p95(values: Sequence[float]) -> float:
-    return statistics.quantiles(values, n=20)[-1]
-
-
-def measure_rounds(client: httpx.Client, pid: int) -> Iterator[tuple[list[float], list[float], list[float]]]:
-    """Milliseconds of chats without and with memories, and processor time of a chat of each kind."""
-    drawn = random.Random(2)
-    for _ in count_rounds("chats", ROUNDS):
-        took: tuple[list[float], list[float]] = ([], [])
-        spent = [0.0, 0.0]
-        for _ in range(CHATS):
-            line = say(drawn)
-            for kind, world in enumerate(WORLDS):
-                before = read_processor_seconds(pid)
-                took[kind].append(time_first_event(client, world, line))
-                spent[kind] += read_processor_seconds(pid) - before
-        yield took[0], took[1], [1000 * one / CHATS for one in spent]
+def measure_round(client: httpx.Client, drawn: random.Random) -> list[float]:
+    """The 95th percentile of chats without and with memories, in milliseconds."""
+    took: tuple[list[float], list[float]] = ([], [])
+    for line in (say(drawn) for _ in range(CHATS)):
+        for kind, world in enumerate(WORLDS):
+            took[kind].append(time_first_event(client, world, line))
+    return [statistics.quantiles(one, n=20)[-1] for one in took]
 
 
 def measure(memories: int = MEMORIES) -> Sequence[BenchmarkFigure]:
+    settings = {"ATROPOS_ENVS_POLICIES__FAST__MODEL": "fast"}
     with serving(speaks()) as policy:
-        settings = {"ATROPOS_ENVS_POLICIES__FAST__BASE_URL": policy.url, "ATROPOS_ENVS_POLICIES__FAST__MODEL": "fast"}
+        settings |= {"ATROPOS_ENVS_POLICIES__FAST__BASE_URL": policy.url}
         with serving_gateway(settings) as gateway, httpx.Client(base_url=gateway.url, timeout=60) as client:
             prepare(client, memories)
-            for _ in range(WARMING_CHATS):
-                for world in WORLDS:
-                    time_first_event(client, world, "Hob?")
-            rounds = list(measure_rounds(client, gateway.process.pid))
-    plain, told = ([compute_p95(one[kind]) for one in rounds] for kind in (0, 1))
-    added = [after - before for before, after in zip(plain, told, strict=True)]
-    ratios = [after / before for before, after in zip(plain, told, strict=True)]
-    spent = [one[2][1] - one[2][0] for one in rounds]
+            for world in WORLDS * WARMING_CHATS:
+                time_first_event(client, world, "Hob?")
+            drawn = random.Random(2)
+            rounds = [measure_round(client, drawn) for _ in count_rounds("chats", ROUNDS)]
+    plain, told = zip(*rounds, strict=True)
+    added = [after - before for before, after in rounds]
     return (
         BenchmarkFigure.of("to the first token without memories, p95", plain, "ms"),
         BenchmarkFigure.of(f"to the first token with {memories:,} memories, p95", told, "ms"),
         BenchmarkFigure.of("what memories add, p95 less p95", added, "ms", at_most=ADDED_WANTED),
-        BenchmarkFigure.of("the one over the other", ratios),
-        BenchmarkFigure.of("processor time that memories add to a chat", spent, "ms"),
     )
 
 

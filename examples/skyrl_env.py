@@ -11,8 +11,10 @@ Groups      An environment does not know the other samples of its prompt: each i
             a judge that compares pays by what it finds in the one.
 Ranks       Each sample asks for itself, so it makes no difference where it is played.
 Retries     A lost reply is asked for again with the same body: what is sent twice is scored once.
+Turns       SkyRL adds up the rewards of steps. In a run with `turn_rewards` a step gives what its turn adds, and the
+            last one the rest.
 Truncation  SkyRL does not say that a reply was cut off. An episode that it ends itself, by its length or `max_turns`,
-            never comes to its end here and has the reward 0: let both be at least those of the tasks.
+            never comes to its end here and has what its steps gave, or 0: let both be at least those of the tasks.
 No score    After PATIENCE_SECONDS it raises, which ends SkyRL's `generate`: SkyRL has no word for it.
 Evaluation  Rows of `--split test` are scored on what is comparable, and are in no training figure.
 Logs        `get_metrics`: criteria, `absolute`, `flagged` (the mean is a share), `judge_usd`. SkyRL takes numbers
@@ -46,6 +48,8 @@ class GatewayEnv(BaseTextEnv):
         super().__init__()
         self.row, self.max_turns = extras, extras["max_turns"]
         self.said: list[Json] = []
+        self.given = 0.0
+        self.run = os.environ.get("ATROPOS_ENVS_RUN", "skyrl")
         self.figures: dict[str, float] = {}
         key = os.environ.get("ATROPOS_ENVS_API_KEY")
         self.url = os.environ["ATROPOS_ENVS_URL"].rstrip("/")
@@ -59,16 +63,19 @@ class GatewayEnv(BaseTextEnv):
             action = action.removesuffix(end)
         self.said.append({"role": "assistant", "content": action.encode(errors="replace").decode()})
         if self.turns < self.row["max_turns"]:
-            body = {"task_id": self.row["task_id"], "messages": self.said}
+            body = {"task_id": self.row["task_id"], "messages": self.said, "run": self.run}
             turn = self.post(f"/envs/{self.row['data_source']}/step", body)
             self.said += turn["messages"]
             if not turn["done"]:
                 heard = [{"role": "user", "content": one["content"]} for one in turn["messages"]]
-                return BaseTextEnvStepOutput(observations=heard, reward=0.0, done=False, metadata={})
+                part = turn.get("reward") or 0.0
+                self.given += part
+                return BaseTextEnvStepOutput(observations=heard, reward=part, done=False, metadata={})
         score, page = self.score()
         about = {"group": page, "rationale": score["rationale"], "flags": score["flags"]}
         log.info("%s: %s", page, score["reward"])
-        return BaseTextEnvStepOutput(observations=[], reward=score["reward"], done=True, metadata=about)
+        rest = score["reward"] - self.given
+        return BaseTextEnvStepOutput(observations=[], reward=rest, done=True, metadata=about)
 
     def get_metrics(self) -> dict[str, float]:
         return self.figures
@@ -78,7 +85,7 @@ class GatewayEnv(BaseTextEnv):
 
     def score(self) -> tuple[Json, str]:
         """The score and the page of its group. RuntimeError when there is none."""
-        body = {"run": os.environ.get("ATROPOS_ENVS_RUN", "skyrl"), "purpose": self.row["purpose"]}
+        body = {"run": self.run, "purpose": self.row["purpose"]}
         body |= {"groups": [{"task_id": self.row["task_id"], "completions": [{"messages": self.said}]}]}
         end = time.monotonic() + PATIENCE_SECONDS
         while True:

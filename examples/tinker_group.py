@@ -8,6 +8,8 @@ comes from `ATROPOS_ENVS_API_KEY`.
 Groups      `compute_group_rewards` sends the whole group in one request.
 Ranks       Builders are texts and numbers, so groups may be played in other processes.
 Retries     A lost reply is asked for again with the same body: what is sent twice is scored once.
+Turns       Tinker adds the group's reward to those of steps. In a run with `turn_rewards` a step gives what its turn
+            adds, and the group's reward is the rest.
 Truncation  A reply that `max_tokens` cuts ends the episode, which is scored as it stands and says so.
 No score    Of one sample: the mean of the others, so that its advantage is 0, and `unscored` is 1. Of all: after
             PATIENCE_SECONDS it raises, and `rollout_error_tolerance=True` leaves the group out of the step.
@@ -53,6 +55,7 @@ class Episode(Env):
         self.task: Json = json.loads(group.task)
         self.conversation = render_task(group.renderer, self.task)
         self.said: list[Json] = []
+        self.given = 0.0
         self.cut = False
 
     async def initial_observation(self) -> tuple[ModelInput, Any]:
@@ -66,13 +69,15 @@ class Episode(Env):
         turns = sum(one["role"] == "assistant" for one in self.said)
         if self.cut or turns >= self.task["max_turns"]:
             return self.go_on(ModelInput.empty(), done=True)
-        body = {"task_id": self.task["task_id"], "messages": self.said}
+        body = {"task_id": self.task["task_id"], "messages": self.said, "run": self.group.run}
         turn = await send(self.group.url, f"/envs/{self.group.environment}/step", body)
         if turn["done"]:
             return self.go_on(ModelInput.empty(), done=True)
         self.said += turn["messages"]
         self.conversation += [make_message(one) for one in turn["messages"]]
-        return self.go_on(await self.render(), done=False)
+        part = turn.get("reward") or 0.0
+        self.given += part
+        return self.go_on(await self.render(), done=False, reward=part)
 
     def parse(self, action: list[int]) -> Message:
         """Every call has a name of its own, by which its result is known."""
@@ -85,9 +90,9 @@ class Episode(Env):
             ]
         return message
 
-    def go_on(self, observation: ModelInput, *, done: bool) -> StepResult:
+    def go_on(self, observation: ModelInput, *, done: bool, reward: float = 0.0) -> StepResult:
         stops = self.group.renderer.get_stop_sequences()
-        return StepResult(reward=0.0, episode_done=done, next_observation=observation, next_stop_condition=stops)
+        return StepResult(reward=reward, episode_done=done, next_observation=observation, next_stop_condition=stops)
 
     async def render(self) -> ModelInput:
         return await asyncio.to_thread(self.group.renderer.build_generation_prompt, self.conversation)
@@ -124,8 +129,11 @@ class GatewayGroup(EnvGroupBuilder):
         usd = sum(judgement["cost_usd"] or 0.0 for judgement in stored["judgements"]) / self.size
         neutral = sum(scored) / len(scored)
         return [
-            (neutral if score["reward"] is None else score["reward"], {**list_metrics(score), "judge_usd": usd})
-            for score in group["scores"]
+            (
+                (neutral if score["reward"] is None else score["reward"]) - episode.given,
+                {**list_metrics(score), "judge_usd": usd},
+            )
+            for score, episode in zip(group["scores"], played, strict=True)
         ]
 
     async def score(self, samples: list[Json]) -> Json:

@@ -125,6 +125,8 @@ class ScoringOptions(Frozen):
     """Score of a completion with `finish_reason: length`: 0, or the score of its text."""
     rubric: Annotated[OwnRubric | None, Field(exclude_if=not_)] = None
     """What judges score by, in environments that take another rubric than their own; others ignore it."""
+    turn_rewards: Annotated[bool, Field(exclude_if=not_)] = False
+    """Whether each turn of an episode gets its part of the reward. Only for trainers that add up rewards of steps."""
 
 
 MaxLag = Annotated[WholeNumber, Field(ge=0, lt=2**53)]

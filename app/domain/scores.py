@@ -215,6 +215,9 @@ class Score(Frozen):
     """Standard error of `calibrated`."""
     uncalibrated: Annotated[CalibrationGap | None, Field(exclude_if=is_absent)] = None
     """Why a drawn group has no `calibrated`."""
+    turn_rewards: Annotated[tuple[FiniteNumber, ...], Field(exclude_if=is_absent)] = ()
+    """The reward in parts, one for each message of the model, in a run with `turn_rewards`. Added in order they are
+    exactly `reward`."""
     criteria: tuple[Criterion, ...] = ()
     flags: tuple[str, ...] = ()
     rationale: str = ""
@@ -224,6 +227,12 @@ class Score(Frozen):
     """Id of this completion in the judgements. Equal completions share one id."""
     scoring_digest: str = ""
     """Digest of everything that affects rewards: environment version, data, rubric, judges, templates, options."""
+
+    @property
+    def last_reward(self) -> float | None:
+        """What a wire that reports rewards of steps gives for the last one: the rest, or all where it gave nothing
+        before."""
+        return self.turn_rewards[-1] if self.turn_rewards else self.reward
 
     @property
     def is_final(self) -> bool:
@@ -328,6 +337,35 @@ def _shrink_weights(criteria: Sequence[Criterion], share: Unit) -> Iterator[Crit
     for one in criteria:
         weight = 0.0 if one.value is None else (1 - share) * one.weight / applying
         yield one.model_copy(update={"weight": weight})
+
+
+# Rewards by turn
+
+_TURN_STEPS: Final = 2**20
+"""A part that is given before the end is a multiple of 1 / 2**20: sums of such parts are exact."""
+
+
+def round_turn_reward(part: float | None) -> float | None:
+    """A part as it is given. ScoringFailed for what is no number from -1 to 1."""
+    if part is None:
+        return None
+    if not -1.0 <= part <= 1.0:  # nor NaN
+        raise ScoringFailed(f"the reward of a turn is {part}, not a number from -1 to 1")
+    return round(part * _TURN_STEPS) / _TURN_STEPS
+
+
+def split_by_turn(score: Score, known: Sequence[float | None]) -> Score:
+    """The score with a part for each turn. `known` are the parts that were known when each turn was played, as
+    `round_turn_reward` gives them; one that was not known is 0. The last turn has the rest, whatever was known of it. A
+    completion without a reward has no parts."""
+    if score.reward is None or not known:
+        return score
+    earlier = tuple([part or 0.0 for part in known[:-1]])
+    given = math.fsum(earlier)
+    last = score.reward - given
+    # The difference is rounded only where more than twice the reward was given before. The reward follows it, by less
+    # than 1e-12: parts and reward agree, and parts that were given cannot change.
+    return score.model_copy(update={"turn_rewards": (*earlier, last), "reward": given + last})
 
 
 ADVANTAGE_EPSILON: Final = 1e-4

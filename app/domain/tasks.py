@@ -166,6 +166,9 @@ class Turn(Frozen):
 
     messages: tuple[Message, ...]
     done: bool
+    reward: Annotated[FiniteNumber | None, Field(exclude_if=is_absent)] = None
+    """What the model's last message adds to the reward, in a run with `turn_rewards`. Left out where that is not known
+    before the episode is scored, as it is for the last message."""
 
 
 class KeptEpisode(Frozen):

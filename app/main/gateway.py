@@ -97,7 +97,7 @@ def build_gateway(
             observer=observer,
             played=played,
         ),
-        stepper=EpisodeStepper(environment_versions, task_cache, played),
+        stepper=EpisodeStepper(environment_versions, task_cache, runs, played),
         scoring=ScoringService(
             catalogue=catalogue,
             runs=runs,

@@ -259,6 +259,12 @@ class Environment(Protocol):
         Pure."""
         return None
 
+    def turn_rewards(self, task: Task, messages: Sequence[Message]) -> Sequence[float | None]:
+        """What each message of the model adds to the reward, from -1 to 1, as far as it is known when the message
+        comes; None where it is not. Pure, and later messages change nothing before them. Shorter than the episode
+        where the rest is not known, or the transcript is forged."""
+        return ()
+
     def draft(self, draft: BaseModel) -> "Drafted":
         """The task that `draft` (a `Draft`) describes. Pure. InvalidRequest naming `draft.<field>`."""
         raise InvalidRequest(f"{self.name} does not accept drafts", field="draft")

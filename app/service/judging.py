@@ -41,8 +41,10 @@ from app.domain.scores import (
     References,
     Score,
     is_drawn,
+    round_turn_reward,
+    split_by_turn,
 )
-from app.domain.tasks import Completion, Task, is_cut_by_filter
+from app.domain.tasks import Completion, Message, Task, is_cut_by_filter
 from app.domain.values import SameObject, Unit, bound_tokens, is_same_model
 from app.ports.environment import Environment, Programs, Tools, Workers
 from app.ports.judges import BackedJudge, CalibratingPanel, Panel, Panels, ReferenceStore
@@ -51,6 +53,7 @@ from app.service.players import PlayedEpisodes
 from app.service.requests import SingleFlight
 from app.service.runs import CaseTokens, GroupBudget, JudgingBound, RunRegistry, bound_judging, bound_unknown_group
 from app.service.task_cache import TaskCache
+from app.toolkit.thoughts import map_completions
 
 log = logging.getLogger(__name__)
 
@@ -157,6 +160,9 @@ class Scorer:
         )
         if checked is not None:
             judged = checked.complete(judged)
+            if options.turn_rewards:  # those that were refused have their parts too
+                scores = await _split_by_turn(hosted.environment, task, completions, judged.scores, what)
+                judged = judged.model_copy(update={"scores": tuple(scores)})
         digest = hosted.build_pin(options, panel).scoring_digest
         context = record.key.context
         flags = ("no_context",) if context is not None and context.failure is not None else ()
@@ -231,8 +237,33 @@ async def score_completions(
             _flag_malformed(score) if completion.is_malformed else score
             for completion, score in zip(completions, scores, strict=True)
         ]
+    if options.turn_rewards:
+        scores = await _split_by_turn(environment, task, completions, scores, what)
     made, making = ((), None) if recorded is None else (tuple(recorded.made), recorded.making)
     return PanelResult.build_trusted(scores=tuple(scores), judgements=made, making=making)
+
+
+async def _split_by_turn(
+    environment: Environment, task: Task, completions: Sequence[Completion], scores: Sequence[Score], what: str
+) -> list[Score]:
+    try:
+        known = await map_completions(
+            completions, lambda one: list_turn_rewards(environment, task, _list_messages(one))
+        )
+    except Exception as error:
+        return [_convert_error(error, what)] * len(scores)
+    return [split_by_turn(score, parts) for score, parts in zip(scores, known, strict=True)]
+
+
+def _list_messages(completion: Completion) -> Sequence[Message]:
+    return completion.messages or (Message(role="assistant", content=completion.answer),)
+
+
+def list_turn_rewards(environment: Environment, task: Task, messages: Sequence[Message]) -> list[float | None]:
+    """What was known of the reward when each message of the model came; None where nothing was."""
+    turns = sum(message.role == "assistant" for message in messages)
+    known = [round_turn_reward(part) for part in environment.turn_rewards(task, messages)[:turns]]
+    return [*known, *[None] * (turns - len(known))]
 
 
 def _score_uncompleted(completion: Completion, *, cuts: bool) -> Score | None:

@@ -252,6 +252,8 @@ class StepRequest(Frozen):
     task_id: TaskId
     messages: Annotated[tuple[Message, ...], Field(min_length=1, max_length=1000)]
     """All messages after the prompt, observations included. The last one is the model's."""
+    run: Name | None = None
+    """The run that the episode is played for. Only a run with `turn_rewards` is answered otherwise."""
 
 
 def build_handed_out_task(record: TaskRecord, lease: Lease | None) -> HandedOutTask:

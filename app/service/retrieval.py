@@ -40,9 +40,10 @@ from app.ports.judges import Panels
 from app.ports.retrieval import ExplainingRetriever, Retriever
 from app.ports.tracing import note_work, open_span
 from app.service.catalogue import Catalogue, EnvironmentVersions
-from app.service.judging import require_taker, score_completions
+from app.service.judging import list_turn_rewards, require_taker, score_completions
 from app.service.players import PlayedEpisodes
 from app.service.requests import StepRequest
+from app.service.runs import RunRegistry
 from app.service.task_cache import TaskCache, place_context
 from app.toolkit.texts import run_in_turn
 
@@ -146,9 +147,9 @@ class RetrievalService:
         try:
             done, _ = await asyncio.wait({asking}, timeout=seconds)
         finally:
-            if not asking.done():
-                asking.add_done_callback(_discard_result)
-                asking.cancel()
+            # Also of a call that has just failed: whoever is cancelled at that moment reads nothing of it.
+            asking.add_done_callback(_discard_result)
+            asking.cancel()
         if not done:
             raise RetrieverFailed(f"the retriever gave no answer within {seconds:g} seconds")
         if asking.cancelled():
@@ -199,7 +200,7 @@ def _validate_context(context: object) -> Context:
 
 
 def _discard_result(asking: "asyncio.Future[AnswerT]") -> None:
-    """Discards the late result or error of a cancelled call."""
+    """So that an error that nobody waits for any more is no error of the service."""
     if not asking.cancelled():
         asking.exception()
 
@@ -420,14 +421,20 @@ class EpisodeStepper:
     """Answers messages of multi-turn episodes. It remembers nothing: the transcript is replayed for every step."""
 
     def __init__(
-        self, environment_versions: EnvironmentVersions, task_cache: TaskCache, played: PlayedEpisodes
+        self,
+        environment_versions: EnvironmentVersions,
+        task_cache: TaskCache,
+        runs: RunRegistry,
+        played: PlayedEpisodes,
     ) -> None:
         self._environment_versions = environment_versions
         self._task_cache = task_cache
+        self._runs = runs
         self._played = played
 
     async def step(self, environment: str, request: StepRequest) -> Turn:
-        """The environment's answer to the last message. Conflict if the environment changed since the hand-out."""
+        """The environment's answer to the last message, with what that message adds to the reward if the run wants
+        that. Conflict if the environment changed since the hand-out."""
         if not self._environment_versions.get_current(environment).environment.multi_turn:
             raise InvalidRequest(f"{environment} is single-turn: send the completion to /score", field="messages")
         record = await self._load_record(environment, request.task_id)
@@ -436,8 +443,13 @@ class EpisodeStepper:
             raise Conflict("the environment has changed since the task was handed out", field="task_id")
         task = self._task_cache.get_task(hosted, record)
         if (player := hosted.environment.find_player(task)) is not None:
-            return await self._played.step(request.task_id, player, request.messages)
-        return hosted.environment.step(task, request.messages)
+            turn = await self._played.step(request.task_id, player, request.messages)
+        else:
+            turn = hosted.environment.step(task, request.messages)
+        # The last message has the rest of the reward, which scoring tells.
+        if turn.done or not (await self._runs.find_options(request.run)).turn_rewards:
+            return turn
+        return turn.model_copy(update={"reward": list_turn_rewards(hosted.environment, task, request.messages)[-1]})
 
     async def is_single_reply(self, environment: str, task_id: str) -> bool:
         """Whether the task takes a single reply. NotFound if it was not handed out."""

@@ -5,6 +5,7 @@ every observation in the transcript must be the one that this gives.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 from app.domain.errors import InvalidRequest
@@ -43,6 +44,19 @@ def replay_for_score(
     stage, played = _replay_to_end(start, move, messages)
     flags = ("after_end",) if played < len(messages) else ()
     return stage, flags
+
+
+def list_stages(start: StageT, move: Callable[[StageT, Message], StageT], messages: Sequence[Message]) -> list[StageT]:
+    """The stage after each message of the model, up to the end or to what is out of turn or forged."""
+    stages: list[StageT] = []
+
+    def move_and_note(stage: StageT, message: Message) -> StageT:
+        stages.append(move(stage, message))
+        return stages[-1]
+
+    with suppress(InvalidRequest):
+        _replay_to_end(start, move_and_note, messages)
+    return stages
 
 
 def _replay_to_end(

@@ -15,7 +15,7 @@ from benchmarks.results import BenchmarkFigure, list_parts, render, run
 from docs.generate import ROOT
 from docs.markdown import names_in
 
-ALONE = ("growth", "memory", "peers")
+ALONE = ("growth", "memory", "peers", "remembering")
 """Those that `make bench` does not run."""
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.domain.errors import ScoringFailed
 from app.domain.judging import (
     LOW_SIGNAL_STD,
     Requirement,
@@ -17,7 +18,15 @@ from app.domain.judging import (
     compute_own_reward,
     summarise_scores,
 )
-from app.domain.scores import ADVANTAGE_EPSILON, Criterion, Score, ScoreSummary, combine
+from app.domain.scores import (
+    ADVANTAGE_EPSILON,
+    Criterion,
+    Score,
+    ScoreSummary,
+    combine,
+    round_turn_reward,
+    split_by_turn,
+)
 from app.domain.values import Frozen
 from tests.support.tables import read_table
 
@@ -164,3 +173,29 @@ def test_a_group_that_teaches_nothing_says_so(scores: list[Score], low: bool) ->
 def test_a_reward_of_its_own_has_no_part_that_is_relative(parts: dict[str, float], reward: float) -> None:
     assert compute_own_reward(Score.model_validate({"outcome": "scored", **parts})) == pytest.approx(reward)
     assert compute_own_reward(Score.pending()) is None
+
+
+PARTS = st.lists(st.none() | st.floats(-1, 1), min_size=1, max_size=20)
+
+
+@given(reward=st.sampled_from([0.0, 5e-324, 1.0]) | UNIT, parts=PARTS)
+def test_turns_add_up_to_the_reward_exactly(reward: float, parts: list[float | None]) -> None:
+    known = [round_turn_reward(part) for part in parts]
+    split = split_by_turn(score_of(reward), known)
+    assert split.turn_rewards[:-1] == tuple(part or 0.0 for part in known[:-1])
+    assert (sum(split.turn_rewards), len(split.turn_rewards)) == (split.reward, len(parts))
+    assert abs((split.reward or 0.0) - reward) < 1e-12
+
+
+@given(reward=st.none() | UNIT, parts=st.lists(st.none() | st.floats(0, 0.05), max_size=20))
+def test_what_was_given_changes_no_reward(reward: float | None, parts: list[float | None]) -> None:
+    """Up to twice the reward may be given before the end."""
+    whole = score_of(None if reward is None else 0.5 + reward / 2)
+    split = split_by_turn(whole, [round_turn_reward(part) for part in parts])
+    assert split.model_copy(update={"turn_rewards": ()}) == whole
+
+
+@pytest.mark.parametrize("part", [1.5, -2.0, math.nan, math.inf])
+def test_a_part_beyond_the_reward_is_a_fault_of_the_environment(part: float) -> None:
+    with pytest.raises(ScoringFailed):
+        round_turn_reward(part)

@@ -258,6 +258,11 @@ class Ladder(Toy):
         following = self._next(messages[-1])
         return Turn(messages=(Message(role="user", content=following),), done=following == "6")
 
+    def turn_rewards(self, task: Task, messages: Sequence[Message]) -> Sequence[float | None]:
+        """A quarter for each number but 2, of which nobody knows what it is worth."""
+        said = [message.content for message in messages if message.role == "assistant"]
+        return [None if number == "2" else 0.25 for number in said]
+
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         return [self._score_of(task, completion) for completion in group]
 

@@ -49,7 +49,8 @@ def solve(judged: Judged) -> list[list[str]]:
 
 
 def test_rewards_are_those_of_the_native_route(judged: Judged, tmp_path: Path) -> None:
-    """One reply, games, conversations, tools; one reply of the gateway in five is lost."""
+    """One reply, games, conversations, tools; one reply of the gateway in five is lost. Steps have parts of them."""
+    httpx.put(f"{judged.gateway.url}/runs/skyrl", json={"options": {"turn_rewards": True}}).raise_for_status()
     guesses = [["<answer>AABB</answer>\n#### 4<|im_end|>"], ["Good evening. Sit down.", "Then go."]]
     named: dict[str, dict[str, Any]] = {"gsm8k": {}, "mastermind": {}, "npc_arena": MULTI, "tool_agent": HERMES}
     rows = [row for name, params in named.items() for row in write_rows(judged, tmp_path, name, params, COUNT)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.support.agent_episodes import PARAMS, plan_replies, read_groups, score_natively
@@ -52,9 +53,10 @@ def play(
 
 @pytest.mark.parametrize("environment", ["npc_arena", "mastermind", "tool_agent"])
 def test_groups_earn_what_they_would_natively(gateway: Served, tmp_path: Path, environment: str) -> None:
-    """One reply of the gateway in 17 is lost."""
+    """One reply of the gateway in 17 is lost. Steps have parts of the rewards."""
     replies = [plan_replies(environment, place) for place in range(COUNT)]
     run = f"tinker-{environment}"
+    httpx.put(f"{gateway.url}/runs/{run}", json={"options": {"turn_rewards": True}}).raise_for_status()
     with losing_replies(gateway.url, each=17) as lossy:
         told, log = play(tmp_path, lossy.url, environment, run, replies)
     stored = read_groups(gateway.url, run)

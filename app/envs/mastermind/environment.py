@@ -12,6 +12,7 @@ turn; an answer that the environment did not give makes the transcript forged. A
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
 
@@ -25,7 +26,7 @@ from app.ports import Tools
 from app.ports.environment import FreeReward
 from app.toolkit.answers import extract_committed
 from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
-from app.toolkit.replay import build_turn, replay_episode, replay_for_score, score_forgery
+from app.toolkit.replay import build_turn, list_stages, replay_episode, replay_for_score, score_forgery
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 from app.toolkit.thoughts import map_completions
@@ -56,6 +57,8 @@ class MastermindGame:
     secret: SecretCode
     used: int = 0
     found: bool = False
+    exact: int = 0
+    """Most pegs that one guess had in their places."""
     observed: tuple[Message, ...] = ()
 
     @property
@@ -98,6 +101,9 @@ class Mastermind(ProceduralEnvironment[SecretCode, MastermindParams]):
     def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
         return build_turn(_replay_game(task, messages), messages)
 
+    def turn_rewards(self, task: Task, messages: Sequence[Message]) -> Sequence[float | None]:
+        return _reward_guesses(list_stages(_start_game(task), _apply_guess, messages))
+
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         return await map_completions(group, lambda completion: _score_completion(task, completion))
 
@@ -133,10 +139,11 @@ def _apply_guess(game: MastermindGame, message: Message) -> MastermindGame:
     secret, used = game.secret, game.used + 1
     guess = (extract_committed(message.content or "").text or "").upper()
     if guess == secret.code:
-        return MastermindGame(secret, used, found=True)
+        return MastermindGame(secret, used, found=True, exact=len(guess))
     if used == secret.guesses:
-        return MastermindGame(secret, used)
+        return MastermindGame(secret, used, exact=game.exact)
     valid = len(guess) == len(secret.code) and set(guess) <= set(_LETTERS[: secret.colours])
+    exact = _count_exact(guess, secret.code) if valid else 0
     text = (
         _describe_match(guess, secret.code)
         if valid
@@ -144,10 +151,25 @@ def _apply_guess(game: MastermindGame, message: Message) -> MastermindGame:
     )
     left = secret.guesses - used
     more = f"{left} guesses are left." if left > 1 else "One guess is left."
-    return MastermindGame(secret, used, observed=(Message(role="user", content=f"{text} {more}"),))
+    best = max(game.exact, exact)
+    return MastermindGame(secret, used, exact=best, observed=(Message(role="user", content=f"{text} {more}"),))
 
 
 def _describe_match(guess: str, code: str) -> str:
-    exact = sum(one == other for one, other in zip(guess, code, strict=True))
+    exact = _count_exact(guess, code)
     common = sum((Counter(guess) & Counter(code)).values())
     return f"{exact} exact, {common - exact} misplaced."
+
+
+def _count_exact(guess: str, code: str) -> int:
+    return sum(one == other for one, other in zip(guess, code, strict=True))
+
+
+def _reward_guesses(games: Sequence[MastermindGame]) -> list[float]:
+    """For each guess the places that it got right beyond the best guess before. All places together are worth what the
+    last possible guess earns, so a code that is found never takes anything back."""
+    best = [0, *(game.exact for game in games)]
+    return [
+        (now - before) / (len(game.secret.code) * game.secret.guesses)
+        for game, (before, now) in zip(games, pairwise(best), strict=True)
+    ]

@@ -35,6 +35,7 @@ from app.envs.tool_agent.episodes import (
     has_reached_goal,
     play_solution,
     replay_to_score,
+    reward_progress,
 )
 from app.envs.tool_agent.files import FILES
 from app.envs.tool_agent.orders import ORDERS
@@ -110,6 +111,10 @@ class ToolAgent(Environment):
     def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
         service, scenario = _rebuild_scenario(task)
         return find_next_turn(service, scenario, messages, find_declared_format(task.metadata["tool_format"]))
+
+    def turn_rewards(self, task: Task, messages: Sequence[Message]) -> Sequence[float | None]:
+        service, scenario = _rebuild_scenario(task)
+        return reward_progress(service, scenario, messages, find_declared_format(task.metadata["tool_format"]))
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         service, scenario = _rebuild_scenario(task)

@@ -28,7 +28,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from app.domain.tasks import FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec, Turn
 from app.domain.values import Frozen, Split
-from app.toolkit.replay import build_turn, replay_episode, replay_for_score
+from app.toolkit.replay import build_turn, list_stages, replay_episode, replay_for_score
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import read_packaged_data
 from app.toolkit.tool_calls.calls import ParsedCall, describe_schema_fault
@@ -454,6 +454,43 @@ def find_next_turn(
 ) -> Turn:
     """What follows the model's last message. InvalidRequest as `replay`, and when that message is missing."""
     return build_turn(replay(service, scenario, messages, form), messages)
+
+
+def reward_progress(
+    service: SimulatedService[Any], scenario: ServiceScenario[Any], messages: Sequence[Message], form: ToolFormat | None
+) -> list[float]:
+    """For each message of the model how far its calls went. Half of the reward is shared among the states that the
+    known solution passes through, up to the wish that the user has said. A message earns the shares of the states that
+    it comes past, once, and only if it changes something."""
+    ways = _list_ways(service, scenario)
+    share = 0.5 / max(1, sum(map(len, ways)))
+    rewards: list[float] = []
+    passed, state, heard = 0, scenario.start, 1
+    start, move = _start_episode(scenario), partial(_apply_message, service, scenario, form)
+    for episode in list_stages(start, move, messages):
+        reached = passed
+        if episode.state != state:
+            way = [after for wish in ways[:heard] for after in wish]
+            now = service.canonicalise(episode.state)
+            reached = next((place for place in range(len(way), passed, -1) if way[place - 1] == now), passed)
+        rewards.append(share * (reached - passed))
+        passed, state, heard = reached, episode.state, len(episode.replies)
+    return rewards
+
+
+def _list_ways(service: SimulatedService[Any], scenario: ServiceScenario[Any]) -> list[list[JsonValue]]:
+    """For each wish the states that its calls lead through."""
+    ways: list[list[JsonValue]] = []
+    state = scenario.start
+    for wish in scenario.wishes:
+        way: list[JsonValue] = []
+        for call in wish.calls:
+            after = carry_out(service, state, call).state
+            if after != state:
+                way.append(service.canonicalise(after))
+            state = after
+        ways.append(way)
+    return ways
 
 
 def has_reached_goal(service: SimulatedService[Any], scenario: ServiceScenario[Any], episode: ToolEpisode) -> bool:

@@ -193,6 +193,7 @@ _BRANCH_EXAMPLES: Final = {
         value={"parent": "drowned_coast", "at": "1312-04-03T10:00:00Z"},
     )
 }
+_CHANGE_EXAMPLES: Final = {"remember": Example(summary="Let characters remember", value={"memory": True})}
 _MOMENT_EXAMPLES: Final = {
     "line": Example(
         summary="The player says something",
@@ -295,7 +296,9 @@ def _create_world_router(world_service: WorldService) -> APIRouter:
         responses=refusals,
     )
     @needs("author", "world")
-    async def change(world: _WorldName, change: WorldChange) -> World:
+    async def change(
+        world: _WorldName, change: Annotated[WorldChange, Body(openapi_examples=_CHANGE_EXAMPLES)]
+    ) -> World:
         """Without memories, those that the world has are forgotten."""
         return await world_service.set_memory(world, change.memory)
 

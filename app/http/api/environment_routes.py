@@ -116,7 +116,9 @@ def create_environment_router(
 
     @needs("train", "handler")
     async def step(request: StepRequest, bounds: CallerBounds) -> Turn:
-        note_work(name)
+        note_work(name, request.run)
+        if request.run is not None:
+            bounds.require_run(request.run)
         await checks.require_tasks(bounds, [request.task_id], "task_id")
         return await stepper.step(name, request)
 

@@ -38,6 +38,8 @@ class PlayedStep:
     after: KeptEpisode
     observed: tuple[Message, ...]
     done: bool
+    reward: float | None = None
+    """What is known of the message's own part of the reward, in a run with `turn_rewards`."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class KeptSessions:
             position = sum(one.role == "assistant" for one in before.messages)
             call = ToolCall(id=f"call_{position}", function=FunctionCall(name=tool, arguments=arguments))
             message = Message(role="assistant", tool_calls=(call,))
-            played = await self._play(environment, before, message, "")
+            played = await self._play(environment, before, message, "", None)
             if await self.store.change(session, before, played.after):
                 return played
         raise Unavailable("too many calls of this session at once")
@@ -75,17 +77,17 @@ class KeptSessions:
         await self.store.change(session, played.after, played.after.change(messages=played.before.messages))
 
     async def step(
-        self, environment: str, session: str, message: Message, finish_reason: str, fingerprint: str
+        self, environment: str, session: str, message: Message, finish_reason: str, fingerprint: str, run: str | None
     ) -> PlayedStep:
-        """Plays one message. One that comes again, since its answer was lost, is answered as it was."""
+        """Plays one message for this run. One that comes again, since its answer was lost, is answered as it was."""
         before = await self.find(session)
         if before.last == fingerprint:
             last = max(index for index, one in enumerate(before.messages) if one.role == "assistant")
             earlier = before.model_copy(update={"messages": before.messages[:last]})
-            return await self._advance(environment, earlier, before.messages[last], finish_reason, fingerprint)
+            return await self._advance(environment, earlier, before.messages[last], finish_reason, fingerprint, run)
         if before.closed:
             raise Conflict(OVER)
-        played = await self._advance(environment, before, message, finish_reason, fingerprint)
+        played = await self._advance(environment, before, message, finish_reason, fingerprint, run)
         if not await self.store.change(session, before, played.after):
             raise Conflict("another message of this session is being played")
         return played
@@ -122,7 +124,13 @@ class KeptSessions:
         return episode
 
     async def _advance(
-        self, environment: str, before: KeptEpisode, message: Message, finish_reason: str, fingerprint: str
+        self,
+        environment: str,
+        before: KeptEpisode,
+        message: Message,
+        finish_reason: str,
+        fingerprint: str,
+        run: str | None,
     ) -> PlayedStep:
         """The episode ends when the environment ends it, after the last turn, or after a message that was cut off or
         broke off."""
@@ -132,17 +140,19 @@ class KeptSessions:
         if turns >= record.prompt.max_turns or is_cut:
             after = before.change(messages=(*before.messages, message), last=fingerprint, closed=True)
             return PlayedStep(before, after, (), done=True)
-        return await self._play(environment, before, message, fingerprint)
+        return await self._play(environment, before, message, fingerprint, run)
 
-    async def _play(self, environment: str, before: KeptEpisode, message: Message, fingerprint: str) -> PlayedStep:
+    async def _play(
+        self, environment: str, before: KeptEpisode, message: Message, fingerprint: str, run: str | None
+    ) -> PlayedStep:
         messages = (*before.messages, message)
-        turn = await self.stepper.step(environment, StepRequest(task_id=before.task_id, messages=messages))
+        turn = await self.stepper.step(environment, StepRequest(task_id=before.task_id, messages=messages, run=run))
         after = before.change(
             messages=(*messages, *turn.messages),
             last=fingerprint,
             closed=before.closed or (turn.done and fingerprint != ""),
         )
-        return PlayedStep(before, after, turn.messages, turn.done)
+        return PlayedStep(before, after, turn.messages, turn.done, turn.reward)
 
 
 # Lists of tasks by their index, for OpenEnv and the Open Reward Standard.

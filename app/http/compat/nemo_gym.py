@@ -438,7 +438,7 @@ class _StepReply:
         (reward,) = rewards
         answer = {
             "observation": None,
-            "reward": reward.number,
+            "reward": reward.number if reward.is_unscored else reward.score.last_reward,
             "terminated": not self.truncated,
             "truncated": self.truncated,
             "info": {**_describe_score(reward), "group_id": reward.reply.group_id},
@@ -449,15 +449,15 @@ class _StepReply:
         return {}
 
 
-def _describe_turn(observed: Sequence[Message]) -> dict[str, JsonValue]:
-    """The reply to a step that does not end the episode."""
+def _describe_turn(observed: Sequence[Message], reward: float | None) -> dict[str, JsonValue]:
+    """The reply to a step that does not end the episode. These agents add up rewards, and take numbers alone."""
     texts = [one.content for one in observed if one.role != "tool" and one.content]
     outputs: list[JsonValue] = [
         {"call_id": one.tool_call_id or "", "output": one.content or ""} for one in observed if one.role == "tool"
     ]
     return {
         "observation": "\n\n".join(texts) or None,
-        "reward": 0.0,
+        "reward": reward or 0.0,
         "terminated": False,
         "truncated": False,
         "info": {"tool_outputs": outputs},
@@ -570,10 +570,10 @@ class NemoGymServer:
         session = await self._find_session(env, request, options, asked.task_id)
         body, finish_reason = await request.body(), asked.response.finish_reason
         played = await self._sessions.step(
-            env, session, _read_reply(asked.response), finish_reason, sha256(body).hexdigest()
+            env, session, _read_reply(asked.response), finish_reason, sha256(body).hexdigest(), options.run
         )
         if not played.done:
-            return JSONResponse(_describe_turn(played.observed))
+            return JSONResponse(_describe_turn(played.observed, played.reward))
         completion = Completion(messages=played.after.messages, finish_reason=finish_reason)
         reply = _StepReply(truncated=completion.truncated)
         return await self._score(

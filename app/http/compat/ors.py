@@ -118,7 +118,7 @@ class ShownMessage(Frozen):
 class ToolOutput(Frozen):
     blocks: tuple[TextBlock, ...]
     reward: FiniteNumber | None = None
-    """Null while the episode goes on, and where there is no score."""
+    """Null while the episode goes on, but for turns of a run with `turn_rewards`, and where there is no score."""
     finished: bool = False
     metadata: dict[str, JsonValue] | None = None
 
@@ -386,7 +386,7 @@ class _OrsEpisodes:
     async def play(self, record: TaskRecord, call: ToolCallRequest, options: OrsOptions, session: str) -> _StreamResult:
         try:
             message = _read_call(call)
-            played = await self._take(record, call, message, _name_session(session))
+            played = await self._take(record, call, message, _name_session(session), options.run)
         except InvalidRequest as error:
             return _StreamResult(CallError(error=error.detail, reason="input_validation"))
         except Conflict as error:
@@ -394,11 +394,13 @@ class _OrsEpisodes:
         if not played.done:
             noted = not played.observed and call.name not in {_REPLY, _ANSWER}
             blocks = (TextBlock(text=NOTED),) if noted else _show_observation(played.observed)
-            return _StreamResult(CallReply(output=ToolOutput(blocks=blocks)))
+            return _StreamResult(CallReply(output=ToolOutput(blocks=blocks, reward=played.reward)))
         completion = Completion(messages=_merge_calls(played.after.messages), finish_reason="stop")
         return await self._score(record, completion, options, f"{_name_session(session)}.{call.task_id}", played)
 
-    async def _take(self, record: TaskRecord, call: ToolCallRequest, message: Message, session: str) -> PlayedStep:
+    async def _take(
+        self, record: TaskRecord, call: ToolCallRequest, message: Message, session: str, run: str | None
+    ) -> PlayedStep:
         env, fingerprint = record.key.environment, call.task_id or ""
         single = await self._reward_service.stepper.is_single_reply(env, record.task_id)
         # A task with one reply is answered by all calls together: they are noted, and what is said ends it.
@@ -406,7 +408,7 @@ class _OrsEpisodes:
             return await self._sessions.end(session, message, fingerprint)
         if single:
             return await self._sessions.note(session, message, fingerprint)
-        return await self._sessions.step(env, session, message, "stop", fingerprint)
+        return await self._sessions.step(env, session, message, "stop", fingerprint, run)
 
     async def _score(
         self, record: TaskRecord, completion: Completion, options: OrsOptions, fingerprint: str, played: PlayedStep
@@ -425,7 +427,7 @@ class _OrsEpisodes:
             self._reward_service.unscored("ors", record.key.environment, reply.score.reason or "pending", "null")
         output = ToolOutput(
             blocks=_show_observation(played.observed),
-            reward=reply.score.reward,
+            reward=reply.score.last_reward,
             finished=True,
             metadata=_describe(reply),
         )

@@ -343,6 +343,8 @@ class CompletionCard:
     reason_more: str
     calibrated: str
     """Calibrated value and error, or why there is none; empty where the group was not drawn."""
+    turn_rewards: str
+    """The parts of the reward by turn; empty where the run has none."""
     chips: tuple[CriterionChip, ...]
     flags: tuple[str, ...]
     gated: bool
@@ -432,6 +434,7 @@ def _build_card(rollout: Rollout, slots: Sequence[int], rank: str, advantage: fl
         reason=reason.sentence,
         reason_more=reason.more,
         calibrated=_write_calibrated(score),
+        turn_rewards=", ".join(format_signed(part, 3) for part in score.turn_rewards),
         chips=tuple(_build_chip(one.name, one.value, one) for one in score.criteria),
         flags=tuple(map(escape_invisible, score.flags)),
         gated=score.gate == 0,

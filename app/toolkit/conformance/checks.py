@@ -419,6 +419,26 @@ async def what_is_forged_is_refused(subject: CheckSubject) -> AsyncIterator[Conf
             )
 
 
+async def turns_are_rewarded_once(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
+    environment = subject.environment
+    for one in subject.episodes:
+        gold = environment.gold(one.task)
+        for messages in (_play_episode(subject, one)[0], (gold and gold.messages) or ()):
+            whole = [*environment.turn_rewards(one.task, messages)]
+            turns = [end for end, message in enumerate(messages, 1) if message.role == "assistant"]
+            early = [[*environment.turn_rewards(one.task, messages[:end])] for end in turns]
+            if any(part is not None and not -1 <= part <= 1 for part in whole) or any(
+                known != whole[: min(count, len(whole))] for count, known in enumerate(early, 1)
+            ):
+                yield ConformanceFinding(
+                    task=str(one),
+                    expected="rewards of turns from -1 to 1, which later messages do not change",
+                    came=f"{whole} at the end, {early} as the messages came",
+                    mend="`turn_rewards` may use of each message only what came before it: "
+                    "`app.toolkit.replay.list_stages`.",
+                )
+
+
 def _play_episode(subject: CheckSubject, one: NumberedTask) -> tuple[tuple[Message, ...], bool]:
     """An episode of invalid replies, and whether it ended."""
     said: tuple[Message, ...] = ()
@@ -650,6 +670,7 @@ CHECKS: Final[Sequence[Check]] = (
     Check("Scoring twice gives the same scores.", scoring_twice_says_the_same),
     Check("Episodes end, and replay identically.", episodes_end, _has_turns),
     Check("Forged observations are refused.", what_is_forged_is_refused, _has_turns),
+    Check("Later turns change no reward of a turn.", turns_are_rewarded_once, _has_turns),
 )
 
 

@@ -56,6 +56,19 @@ def test_the_sooner_the_better(guesses: tuple[str, ...], reward: float, rational
     assert (score.reward, score.rationale) == (reward, rationale)
 
 
+@pytest.mark.parametrize(
+    ("guesses", "sixteenths"),
+    [
+        (("AAAA", "AACC", "BBBB", "ABBC"), [1, 1, 0, 2]),
+        (("nothing", "ABBC"), [0, 4]),
+        (("ABBB", "AAAA", "AAAA", "AAAA"), [3, 0, 0, 0]),
+    ],
+)
+def test_places_are_rewarded_as_they_are_found(guesses: tuple[str, ...], sixteenths: list[int]) -> None:
+    """All together they are worth what the last possible guess earns."""
+    assert ENVIRONMENT.turn_rewards(TASK, played(*guesses)) == [share / 16 for share in sixteenths]
+
+
 @pytest.mark.parametrize("more", [guess("AAAA"), Message(role="user", content="You lose.")])
 def test_what_comes_after_the_code_was_found_is_ignored(more: Message) -> None:
     score = scored(guess("ABBC"), more)

@@ -2,6 +2,7 @@
 
 import json
 from functools import lru_cache
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -45,6 +46,18 @@ def test_a_way_cut_short_is_scored_as_it_stands() -> None:
         if rewards[-1] != 1.0 or 1.0 in rewards[: len(own) // 2]:
             early.append((task.metadata["kind"], rewards))
     assert early == []
+
+
+def test_calls_are_rewarded_as_they_come() -> None:
+    """The known way earns one half before the end, by its calls alone. Calls for another task earn nothing."""
+    paid = set()
+    for task, other in pairwise(tasks("train")):
+        own = [message for message in gold(task) if message.role == "assistant"]
+        known = AGENT.turn_rewards(task, gold(task))
+        said = [part or 0.0 for message, part in zip(own, known, strict=True) if not message.tool_calls]
+        foreign = AGENT.turn_rewards(task, gold(other)[:1])
+        paid.add((round(sum(part or 0.0 for part in known), 9), max(said), *foreign))
+    assert paid == {(0.5, 0.0, 0.0)}
 
 
 def test_what_comes_after_the_end_is_ignored() -> None:

@@ -234,14 +234,14 @@ def test_every_example_of_the_document_works(url: str) -> None:
     """In an order in which each finds what it names."""
     paths = httpx.get(f"{url}/openapi.json", timeout=60).raise_for_status().json()["paths"]
     shown = [(method.upper(), path) for path in paths if path.startswith("/worlds") for method in paths[path]]
-    methods = ("POST", "PUT", "GET", "DELETE")
+    methods = ("POST", "PUT", "PATCH", "GET", "DELETE")
     shown.sort(key=lambda one: (methods.index(one[0]), one[1].endswith("/context"), -len(one[1])))
     # What was deleted has earlier texts. A world that is closed takes nothing more.
     shown.sort(key=lambda one: ("earlier" in one[1]) + 2 * (one == ("DELETE", "/worlds/{world}")))
     statuses = {one: show(url, *one, paths[one[1]][one[0].lower()]) for one in shown}
     others = {one: status for one, status in statuses.items() if status != 200}
     # Without a key nobody is an admin.
-    assert (len(shown), others) == (20, {("POST", "/worlds/{world}/reopen"): 403})
+    assert (len(shown), others) == (21, {("POST", "/worlds/{world}/reopen"): 403})
 
 
 def show(url: str, method: str, path: str, operation: dict[str, Any]) -> int:

@@ -137,6 +137,9 @@ class Endless(Sums):
     def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
         return Turn(messages=(Message(role="user", content="Go on."),), done=False)
 
+    def turn_rewards(self, task: Task, messages: Sequence[Message]) -> Sequence[float | None]:
+        return [1 / len(messages)]
+
 
 BITES: Mapping[str, type[Environment]] = {
     "says_what_it_is": Unnamed,
@@ -155,6 +158,7 @@ BITES: Mapping[str, type[Environment]] = {
     "scoring_twice_says_the_same": Tired,
     "episodes_end": Endless,
     "what_is_forged_is_refused": Endless,
+    "turns_are_rewarded_once": Endless,
 }
 
 
@@ -172,7 +176,8 @@ def test_a_check_finds_its_fault_and_says_how_to_mend_it(check: Check) -> None:
 def test_an_environment_without_a_fault_passes_them_all() -> None:
     found = [asyncio.run(run_check(Sums, check, DEPTH)) for check in CHECKS]
     assert [(one.name, one.findings) for one in found if one.findings] == []
-    assert [one.name for one in found if not one.applied] == ["episodes_end", "what_is_forged_is_refused"]
+    without_turns = ["episodes_end", "what_is_forged_is_refused", "turns_are_rewarded_once"]
+    assert [one.name for one in found if not one.applied] == without_turns
 
 
 def test_what_raises_is_told_with_its_place_and_ends_the_check() -> None:

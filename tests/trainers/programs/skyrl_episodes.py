@@ -14,16 +14,18 @@ def play(row: dict[str, Any], actions: list[str]) -> dict[str, Any]:
     env = skyrl_gym.make("gateway", env_config={}, extras=row)
     env.init(row["prompt"])
     told: dict[str, Any] = {}
+    total = 0.0
     try:
         for turn in range(row["max_turns"]):
             told = dict(env.step(actions[min(turn, len(actions) - 1)]))
+            total += told["reward"]
             if told["done"]:
                 break
     except RuntimeError as error:
         return {"error": str(error)}
     finally:
         env.close()
-    return {**told, "said": env.said, "metrics": env.get_metrics()}
+    return {**told, "reward": total, "said": env.said, "metrics": env.get_metrics()}
 
 
 def main(job: dict[str, Any]) -> list[dict[str, Any]]:

@@ -31,7 +31,6 @@ from app.domain.values import (
     Frozen,
     Name,
     Split,
-    Unit,
     WholeNumber,
     canonical_json,
     replace_in_json,
@@ -109,7 +108,10 @@ class StepResult(Frozen):
     """The response to a reset or a step."""
 
     observation: Observation
-    reward: Annotated[Unit | None, Field(description="Null before the end of the episode.")] = None
+    reward: Annotated[
+        FiniteNumber | None,
+        Field(description="Null before the end of the episode, but for turns of a run with `turn_rewards`."),
+    ] = None
     done: bool = False
     metadata: dict[str, JsonValue] = {}
 
@@ -642,10 +644,10 @@ class OpenEnvSession:
         if episode.done:
             raise FrameRefused("EXECUTION_ERROR", "the episode is over: reset to start another")
         action = parse_action(data)
-        after = await self._advance_episode(episode, action)
+        after, reward = await self._advance_episode(episode, action)
         if not after.done:
             # The caller sends inside: the episode moves on only when the result has left.
-            yield _build_step(after, after.messages[len(episode.messages) + 1 :], action)
+            yield _build_step(after, after.messages[len(episode.messages) + 1 :], action, reward)
             self._episode = after
             return
         completion = action.to_completion(episode.messages, multi_turn=episode.task.max_turns > 1)
@@ -668,17 +670,19 @@ class OpenEnvSession:
             raise FrameRefused("VALIDATION_ERROR", "episode_id: this session plays another episode")
         return data
 
-    async def _advance_episode(self, episode: OpenEnvEpisode, action: ParsedAction) -> OpenEnvEpisode:
-        """The episode after a message. It ends when the environment ends it, after the last turn, or after a message
-        that was cut off or broke off."""
+    async def _advance_episode(
+        self, episode: OpenEnvEpisode, action: ParsedAction
+    ) -> tuple[OpenEnvEpisode, float | None]:
+        """The episode after a message, and what is known of the message's own reward. The episode ends when the
+        environment ends it, after the last turn, or after a message that was cut off or broke off."""
         message, reason = action.message, action.finish_reason
         is_cut = is_truncated(reason) or is_broken_off(reason, says_nothing=message.says_nothing)
         if episode.turns_left == 1 or is_cut:
-            return episode.advance(message, done=True)
+            return episode.advance(message, done=True), None
         messages = (*episode.messages, message)
-        request = StepRequest(task_id=episode.task.task_id, messages=messages)
+        request = StepRequest(task_id=episode.task.task_id, messages=messages, run=episode.reset.run)
         turn = await self._context.stepper.step(self._environment, request)
-        return episode.advance(message, *turn.messages, done=turn.done)
+        return episode.advance(message, *turn.messages, done=turn.done), turn.reward
 
     @asynccontextmanager
     async def _hold_sample(self, episode: OpenEnvEpisode, completion: Completion) -> AsyncIterator[GroupReply]:
@@ -712,7 +716,10 @@ class OpenEnvSession:
                 raise NotScored(f"unscored: {reason}: {_explain_missing_score(score)}; the same step may be sent again")
         metadata = _describe_reply(reply) | _describe_reading(action)
         return StepResult(
-            observation=_build_observation(after, messages, metadata), reward=score.reward, done=True, metadata=metadata
+            observation=_build_observation(after, messages, metadata),
+            reward=score.last_reward,
+            done=True,
+            metadata=metadata,
         )
 
 
@@ -725,9 +732,11 @@ def _build_start(episode: OpenEnvEpisode, *, continued: bool) -> StepResult:
     return StepResult(observation=observation, metadata=metadata)
 
 
-def _build_step(after: OpenEnvEpisode, messages: tuple[Message, ...], action: ParsedAction) -> StepResult:
+def _build_step(
+    after: OpenEnvEpisode, messages: tuple[Message, ...], action: ParsedAction, reward: float | None
+) -> StepResult:
     metadata = _describe_reading(action)
-    return StepResult(observation=_build_observation(after, messages, metadata), metadata=metadata)
+    return StepResult(observation=_build_observation(after, messages, metadata), reward=reward, metadata=metadata)
 
 
 def _build_observation(
