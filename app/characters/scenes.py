@@ -18,6 +18,7 @@ from app.characters.company import (
 )
 from app.characters.lorebooks import split_spoken_words
 from app.characters.memories import MOST_TALKS, EarlierTalk, SceneMemory, find_memory_fault
+from app.characters.players import PlayedPart
 from app.characters.schema import SAID, CharacterSheet, Disclosure, Language, Text, Word, Words
 from app.domain.judging import Probes
 from app.domain.values import Frozen, Name, Split
@@ -134,8 +135,8 @@ class PlayerTurn(Frozen):
 class Scene(Frozen):
     """Everything but the character. It opens with a line of the player, an event, another's line or what several say:
     exactly one of `player`, `event`, `bystander` and `seat`. Nothing of `withheld`, `may_reveal`, `not_for`, `probes`,
-    `exemplar`, `plain`, `generic`, `probe` and `memory` reaches the model, of `acts` its `state` and its actions alone,
-    and of `earlier` and `seat` what the character heard."""
+    `exemplar`, `plain`, `generic`, `probe`, `memory` and `played` reaches the model, of `acts` its `state` and its
+    actions alone, and of `earlier` and `seat` what the character heard."""
 
     id: Name
     kind: SceneKind
@@ -155,6 +156,9 @@ class Scene(Frozen):
     """What has been said among several so far, in place of `history`, and what the reply to it should be."""
     turns: Annotated[tuple[PlayerTurn, ...], Field(max_length=MOST_TURNS - 1)] = ()
     """How the player goes on after each reply but the last; none in a scene of one reply."""
+    played: Annotated[PlayedPart | None, SAID] = None
+    """The player for a model that plays it, where params name one: it then goes on in place of `turns`. A scene with
+    neither has one reply, and is a task for such params alone."""
     visible: tuple[SceneEvent, ...] = ()
     withheld: tuple[WithheldEvent, ...] = ()
     may_reveal: tuple[Name, ...] = ()
@@ -203,13 +207,17 @@ class Scene(Frozen):
             raise ValueError("memory: a scene whose memory is verified has one reply, so no turns")
         if self.game_tools is not None and (self.turns or self.acts is not None):
             raise ValueError("game_tools: not with turns or acts")
+        if self.played is not None and (
+            self.acts is not None or self.memory is not None or self.game_tools is not None or self.player is None
+        ):
+            raise ValueError("played: only in a scene with a `player` line, and without acts, memory and game_tools")
         if self.begun is not None and (self.begun.speaker == "player" or not self.begun.calls):
             raise ValueError("begun: wanted is a line of the character with calls")
         return self
 
     @model_validator(mode="after")
     def _require_sincere_question(self) -> Self:
-        if self.sincere and (self.kind != "ai_disclosure" or self.player is None or self.turns):
+        if self.sincere and (self.kind != "ai_disclosure" or self.player is None or self.turns or self.played):
             raise ValueError("sincere: only a scene of the kind `ai_disclosure` with a `player` line and without turns")
         return self
 
@@ -236,7 +244,7 @@ class Scene(Frozen):
             if self.others or any(turn.seat is not None for turn in self.turns):
                 raise ValueError("others: a scene with others opens with `seat`")
             return self
-        for field in ("history", "exemplar", "plain", "generic", "memory", "game_tools", "begun"):
+        for field in ("history", "exemplar", "plain", "generic", "memory", "game_tools", "begun", "played"):
             if getattr(self, field) != Scene.model_fields[field].default:
                 raise ValueError(f"{field}: not in a scene of kind `company`; its lines and replies are in `seat`")
         if fault := find_seat_fault(self.others, self.seat, [turn.seat for turn in self.turns]):
@@ -281,7 +289,16 @@ class Scene(Frozen):
 
     @property
     def max_turns(self) -> int:
-        return 1 + len(self.turns)
+        return 1 + len(self.turns) if self.turns or self.played is None else self.played.most_turns
+
+    def stage(self, *, plays: bool) -> "Scene | None":
+        """The scene with the one player that it has where a model plays players, or where none does: never both, and
+        None where there is no player."""
+        if self.played is None:
+            return self
+        if plays:
+            return self.model_copy(update={"turns": ()}) if self.turns else self
+        return self.model_copy(update={"played": None}) if self.turns else None
 
 
 _COUNTERFACTUAL = frozenset(

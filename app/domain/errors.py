@@ -137,6 +137,12 @@ class RetrieverFailed(Unavailable):
     code = "retriever_failed"
 
 
+class PlayerFailed(Unavailable):
+    """The model that plays the player gave no line. Whoever asks again has it asked again."""
+
+    code = "player_failed"
+
+
 class StoreUnavailable(Unavailable):
     code = "store_unavailable"
 

@@ -377,7 +377,7 @@ JudgeFailure = Literal["unavailable", "unusable", "refused", "budget", "language
 """Why there are no verdicts: no answer, an unusable one, a refusal, a used-up budget, an unknown language."""
 
 
-JudgingPurpose = Literal["score", "calibration", "references"]
+JudgingPurpose = Literal["score", "calibration", "references", "player"]
 """What a judgement is for: a score, the calibrated values of a group, or replies that calibration needs."""
 
 
@@ -439,6 +439,17 @@ class Judgement(Frozen):
         if not self.instead_of:
             return (self,)
         return (*self.instead_of, self.model_copy(update={"instead_of": ()}))
+
+    @property
+    def without_cost(self) -> "Judgement":
+        """The same for who gets it later: somebody else has accounted for it."""
+        free = None if self.cost_usd is None else 0.0
+        return self.model_copy(
+            update={"calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": free, "latency_seconds": 0.0}
+            | {"cached_input_tokens": 0, "reasoning_tokens": 0}
+            | {"unanswered_calls": 0, "unanswered_tokens": 0, "unanswered_usd": 0.0}
+            | ({"cached": True} if self.error is None else {})
+        )
 
 
 class Spending(Frozen):

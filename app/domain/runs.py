@@ -31,7 +31,7 @@ TrendName = Literal[
 ]
 
 
-SeriesName = Literal[TrendName, "leniency", "beginning"]
+SeriesName = Literal[TrendName, "leniency", "beginning", "players"]
 
 
 class HealthOptions(Frozen):
@@ -66,8 +66,8 @@ class Alarm(Frozen):
 
     @property
     def words(self) -> str:
-        """A bad beginning is no change since a group."""
-        if self.series == "beginning":
+        """A bad beginning and bad players are no change since a group."""
+        if self.series in ("beginning", "players"):
             return self.evidence
         return f"{self.evidence}, since about group {self.since_group:,}"
 

@@ -152,6 +152,7 @@ Reason = Literal[
     "version_changed",
     "stale",
     "environment_unavailable",
+    "player_failed",
     "broken_off",
     "internal",
 ]
@@ -168,6 +169,7 @@ REASON_WORDS: Final[Mapping[Reason, str]] = {
     "version_changed": "The task came from another version of the environment, or from another version of its data.",
     "stale": "The group's lag is above its run's `max_lag`, and the run drops such groups. This is final.",
     "environment_unavailable": "The environment's data cannot be read at the moment.",
+    "player_failed": "The model that plays the player gave no line that could be used.",
     "broken_off": "The server that sampled the completion broke off: it is no sample.",
     "internal": "The service had a fault. Its log has the details.",
 }

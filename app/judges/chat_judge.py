@@ -209,28 +209,38 @@ class ChatJudge:
 
     async def answer_text(self, text: str) -> str | None:
         """Counted and paid for as a judgement is."""
-        hold = create_reservation_id()
+        return (await self.ask_text(text, "You answer with one JSON object and nothing else.")).raw or None
+
+    async def ask_text(self, text: str, system: str) -> Judgement:
+        """The answer to any text as a judgement without verdicts: `raw` holds a JSON object, or `error` says why there
+        is none. StoreUnavailable."""
+        hold, began = create_reservation_id(), asyncio.get_running_loop().time()
         spent, deadline = ReadingCost(hold), Deadline(self._config.deadline_seconds, self._config.queue_seconds)
-        messages: list[PromptMessage] = [
-            {"role": "system", "content": "You answer with one JSON object and nothing else."},
-            {"role": "user", "content": text},
-        ]
+        messages: list[PromptMessage] = [{"role": "system", "content": system}, {"role": "user", "content": text}]
+        error: str | None = None
+        failure: JudgeFailure | None = None
         try:
             async with deadline:
                 await self._client.ask(messages, None, deadline, spent)
-        except (TimeoutError, ReadingFailed):
+        except TimeoutError:
+            error, failure = f"no answer within {self._config.deadline_seconds:g} s", "unavailable"
+        except ReadingFailed as failed:
+            error, failure = self._redact(failed.detail), failed.failure
+        if error is not None:
             spent.raw = ""
         asked = Judgement(
             judge=self.name,
             model=self.model,
             order=(),
-            verdicts=(),
-            ranking=(),
             prompt=text,
             prompt_digest=digest(text),
+            error=error,
+            failure=failure,
+            latency_seconds=asyncio.get_running_loop().time() - began,
         )
-        await self.record_spending(spent.add_to(asked, self._config.prices), hold)
-        return spent.raw or None
+        answered = spent.add_to(asked, self._config.prices)
+        await self.record_spending(answered, hold)
+        return answered
 
     async def _answer_within_deadline(
         self, request: JudgeRequest, messages: list[PromptMessage], spent: ReadingCost
@@ -441,7 +451,7 @@ class CachingJudge:
         judgement = await asyncio.shield(flight.task)
         await await_turn_at_judging()  # judgements are stored many at once, and reading each takes a while
         if flight.accounted:
-            return _strip_cost(judgement)
+            return judgement.without_cost
         flight.accounted = True
         if judgement.error is None and not request.fresh:
             self._claimed.add(reading)
@@ -478,7 +488,7 @@ class CachingJudge:
     def _use_recalled(self, recalled: CachedJudgement, question: JudgeQuestion) -> Judgement:
         self._hits += 1
         whole = recalled.judgement.model_copy(update={"prompt": question.prompt_text})
-        return _strip_cost(whole) if recalled.claimed or question.cache_key in self._claimed else whole
+        return whole.without_cost if recalled.claimed or question.cache_key in self._claimed else whole
 
 
 class FreshJudge:
@@ -496,15 +506,34 @@ class FreshJudge:
         return await self._judge.judge(request.model_copy(update={"fresh": True}))
 
 
-def _strip_cost(judgement: Judgement) -> Judgement:
-    """The same judgement without cost: the first caller has accounted for it."""
-    free = None if judgement.cost_usd is None else 0.0
-    return judgement.model_copy(
-        update={"calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": free, "latency_seconds": 0.0}
-        | {"cached_input_tokens": 0, "reasoning_tokens": 0}
-        | {"unanswered_calls": 0, "unanswered_tokens": 0, "unanswered_usd": 0.0}
-        | ({"cached": True} if judgement.error is None else {})
-    )
+# A model that plays players.
+
+_PLAYER: Final = "You play a part in a conversation. You answer with one JSON object and nothing else."
+
+
+class ChatPlayer:
+    """Asks a server for lines of a player, within limits and budgets of its own."""
+
+    def __init__(self, config: ChatJudgeConfig, memory: JudgeCache, *, may_be_judge: bool) -> None:
+        self.name = config.name
+        self.model = config.model
+        self.may_be_judge = may_be_judge
+        self._chat = ChatJudge(config, memory)
+        self._kept = CachingJudge(self._chat, memory)
+        asked = [config.model, config.temperature, config.max_output_tokens, config.asked_besides, _PLAYER]
+        self.version = digest(asked)[:12]
+
+    async def ask(self, prompt: str) -> Judgement:
+        return await self._chat.ask_text(prompt, _PLAYER)
+
+    def report(self) -> JudgeReport:
+        return self._kept.report()
+
+    async def open(self) -> None:
+        await self._kept.open()
+
+    async def close(self) -> None:
+        await self._kept.close()
 
 
 # The fallback.

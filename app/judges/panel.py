@@ -9,7 +9,7 @@ flagged. Where all that read by the rubric fail, the group is unscored: a reward
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
@@ -73,6 +73,7 @@ from app.ports.judges import (
     WrittenReferences,
     gives_rewards,
 )
+from app.ports.players import PlayerModel
 from app.toolkit.thoughts import strip_leading_thoughts
 
 _DISAGREEMENT_GAP: Final = 0.35
@@ -569,9 +570,10 @@ class ConfiguredPanels:
         return tuple(self._judges[name] for name in names)
 
 
-def collect_reports(panels: Panels) -> dict[str, JudgeReport]:
-    """By judge name, for the judges that report."""
-    return {name: judge.report() for name, judge in panels.judges.items() if isinstance(judge, ReportingJudge)}
+def collect_reports(panels: Panels, players: Iterable[PlayerModel] = ()) -> dict[str, JudgeReport]:
+    """By name, for the judges that report, and for players."""
+    reports = {name: judge.report() for name, judge in panels.judges.items() if isinstance(judge, ReportingJudge)}
+    return reports | {player.name: player.report() for player in players}
 
 
 # Judges by their configurations: chat judges with cache and fallback, reward models with a cache.

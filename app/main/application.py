@@ -59,6 +59,7 @@ from app.judges.panel import collect_reports
 from app.main.components import (
     ServedCharacters,
     build_panels,
+    build_players,
     build_retriever,
     build_tracer,
     create_key_ring,
@@ -140,7 +141,8 @@ def create_app(
         observer.watch("db_disk_free_bytes", free_bytes)
     features = load_features()
     panels = panels or build_panels(settings, store.judge_cache)
-    observer.watch_judges(partial(collect_reports, panels))
+    players = build_players(settings, store.judge_cache)
+    observer.watch_judges(partial(collect_reports, panels, players.values()))
     workers = ProcessWorkers(count_workers(settings), observer.record_worker_call)
     observer.watch("worker_queue", lambda: workers.waiting)
     # Half of them, so that what models wrote never waits for all that authors sent.
@@ -165,6 +167,7 @@ def create_app(
         programs=jails,
         rules=settings.parts.rules,
         named=list_named_environments(settings),
+        players=players,
     )
     observer.watch("group_oldest_seconds", lambda: gateway.group_scoring.longest_seconds)
     observer.watch("programs_isolated", lambda: gateway.catalogue.isolation_reading)
@@ -209,6 +212,7 @@ def create_app(
             authors=authors,
             programs=jails,
             retriever=retriever,
+            players=tuple(players.values()),
             examples=examples,
             refresh_metrics=observer.refresh,
             tracer=tracer,

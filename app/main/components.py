@@ -50,6 +50,7 @@ from app.http.web.api_keys import KeyRing
 from app.http.web.middleware import is_loopback
 from app.inference.connection import KeyFile, clean_key
 from app.inference.tokens import ChatTemplate
+from app.judges.chat_judge import ChatPlayer
 from app.judges.configuration import ChatJudgeConfig, TokenPrices
 from app.judges.gates import GATES
 from app.judges.offline import NAME as OFFLINE
@@ -59,6 +60,7 @@ from app.judges.reward_models import RewardModelConfig
 from app.main.store import Store
 from app.ports.environment import Environment, Workers
 from app.ports.judges import JudgeCache, ReadingPace
+from app.ports.players import PlayerModel
 from app.ports.retrieval import NoRetriever, Retriever
 from app.ports.tracing import Tracer
 from app.rag.remote import RemoteRetriever, RemoteRetrieverConfig
@@ -67,6 +69,8 @@ from app.settings import (
     PREFIX,
     EnvironmentSettings,
     JudgeSettings,
+    PlayerSettings,
+    PolicySettings,
     ServerSettings,
     Settings,
     SettingsError,
@@ -269,6 +273,44 @@ def build_panels(settings: Settings, memory: JudgeCache | None = None) -> Config
         {name: _build_options(environment) for name, environment in settings.environments.items()},
         self_judging=[name for name, judge in settings.judges.items() if judge.allow_self_judge],
         judging_seconds=settings.judging_seconds,
+    )
+
+
+def build_players(settings: Settings, memory: JudgeCache) -> dict[str, PlayerModel]:
+    """By policy. UserError as for a judge."""
+    return {
+        name: ChatPlayer(
+            _build_player_config(settings, name, policy, policy.as_player),
+            memory,
+            may_be_judge=policy.as_player.allow_judge,
+        )
+        for name, policy in settings.policies.items()
+        if policy.as_player is not None
+    }
+
+
+def _build_player_config(
+    settings: Settings, name: str, policy: PolicySettings, player: PlayerSettings
+) -> ChatJudgeConfig:
+    where = f"policies.{name}"
+    prices = TokenPrices(player.input_price_per_million, player.output_price_per_million)
+    if not prices.are_known and (player.budget_usd is not None or player.budget_usd_per_day is not None):
+        raise UserError(f"{where}.as_player has a budget in US dollars and no prices")
+    return ChatJudgeConfig(
+        name=f"player:{name}",  # no judge can be called so
+        base_url=policy.base_url,
+        model=policy.model,
+        api_key=read_server_key(settings, where, policy),
+        extra_headers=policy.extra_headers,
+        api_version=policy.api_version,
+        deadline_seconds=player.deadline_seconds,
+        temperature=player.temperature,
+        seed=player.seed,
+        extra_body=policy.extra_body,
+        max_output_tokens=player.max_output_tokens,
+        prices=prices,
+        max_concurrency=player.max_concurrency,
+        budget=BudgetConfig(player.budget_usd, player.budget_usd_per_day, player.budget_tokens),
     )
 
 

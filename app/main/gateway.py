@@ -4,12 +4,14 @@ Each service gets the few others that it needs, and no service makes its own. Wh
 tasks, the registry of runs and the scorer, is made once here."""
 
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from app.domain.parts import PartRules
 from app.judges.gates import GATES
 from app.main.store import Store
 from app.ports.environment import Clock, Environment, NoPrograms, Observer, Programs, Workers
 from app.ports.judges import Panels
+from app.ports.players import PlayerModel
 from app.ports.retrieval import Retriever
 from app.service.access import BoundsCheck, QuotaService
 from app.service.catalogue import Catalogue, EnvironmentVersions
@@ -17,12 +19,15 @@ from app.service.gateway import Gateway
 from app.service.handout import Dispatcher
 from app.service.judging import Scorer
 from app.service.pending_groups import GroupAssembler, SampleService
+from app.service.players import PlayedEpisodes
 from app.service.rescoring import Rescorer, RubricFinder
 from app.service.retrieval import DraftBuilder, EpisodeStepper, PreviewService, RetrievalPolicy, RetrievalService
 from app.service.runs import RunRegistry
 from app.service.scoring import GroupScoring, ScoreValidator, ScoringService
 from app.service.task_cache import TaskCache
 from app.service.task_order import DifficultyEstimator
+
+NO_PLAYERS: Final[Mapping[str, PlayerModel]] = {}
 
 
 def build_gateway(
@@ -39,6 +44,7 @@ def build_gateway(
     programs: Programs | None = None,
     rules: PartRules | None = None,
     named: Collection[str] = (),
+    players: Mapping[str, PlayerModel] = NO_PLAYERS,
 ) -> Gateway:
     """`authors`: the part of the workers that reads texts of authors, by default all. `named`: the environments that
     the settings name."""
@@ -47,6 +53,7 @@ def build_gateway(
     environment_versions = EnvironmentVersions(catalogue, store.sheets)
     runs = RunRegistry(store.runs, panels, clock)
     task_cache = TaskCache(store.tasks)
+    played = PlayedEpisodes(players, store.player_lines)
     retrieval = RetrievalService(retriever, observer, policy)
     drafting = DraftBuilder(catalogue, retrieval)
     quotas = QuotaService(store.quotas, catalogue, panels, runs, clock)
@@ -61,7 +68,7 @@ def build_gateway(
         observer=observer,
         clock=clock,
     )
-    scorer = Scorer(environment_versions, panels, task_cache, workers, programs, runs, store.references)
+    scorer = Scorer(environment_versions, panels, task_cache, workers, programs, runs, store.references, played)
     group_scoring = GroupScoring(
         validator=validator, scorer=scorer, groups=store.groups, task_cache=task_cache, observer=observer
     )
@@ -88,8 +95,9 @@ def build_gateway(
             difficulty=DifficultyEstimator(store.outcomes),
             quotas=quotas,
             observer=observer,
+            played=played,
         ),
-        stepper=EpisodeStepper(environment_versions, task_cache, runs),
+        stepper=EpisodeStepper(environment_versions, task_cache, runs, played),
         scoring=ScoringService(
             catalogue=catalogue,
             runs=runs,

@@ -23,6 +23,7 @@ from app.judges.offline import NAME as OFFLINE
 from app.main.store import Store
 from app.ports.environment import ManagedResource
 from app.ports.judges import Panels
+from app.ports.players import PlayerModel
 from app.ports.retrieval import Retriever
 from app.ports.tracing import Tracer
 from app.sandbox.isolation import probe_isolation
@@ -100,6 +101,7 @@ class ServiceLifespan:
     authors: WorkersPart
     programs: JailedPrograms
     retriever: Retriever
+    players: Sequence[PlayerModel]
     examples: Examples
     refresh_metrics: Callable[[], None]
     tracer: Tracer | None = None
@@ -108,7 +110,7 @@ class ServiceLifespan:
     async def run(self, _: FastAPI) -> AsyncIterator[None]:
         judges = self.panels.judges.values()
         added = (one for part in self.parts for one in part.held)
-        held = [one for one in (*judges, self.retriever, *added) if isinstance(one, ManagedResource)]
+        held = [one for one in (*judges, *self.players, self.retriever, *added) if isinstance(one, ManagedResource)]
         await asyncio.gather(*(one.open() for one in held))
         await self.assembler.open()
         if judged_offline := list_judged_offline(self.catalogue, self.panels):

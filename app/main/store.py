@@ -19,6 +19,7 @@ from app.store.groups import GroupStore, ScoringStore
 from app.store.judge_cache import SqlJudgeCache, SqlReferenceStore
 from app.store.migration import HealthCheck, migrate
 from app.store.pending_groups import PendingGroupStore
+from app.store.player_lines import SqlPlayerLines
 from app.store.retention import RetentionStore
 from app.store.rollups import StatisticsStore, write_rollups
 from app.store.runs import RunStore
@@ -40,6 +41,7 @@ class Store:
         self._database = database
         self._parts: dict[Callable[[Database], Any], Any] = {}
         self.judge_cache = SqlJudgeCache(database, judgement_days)
+        self.player_lines = SqlPlayerLines(database)
         self.references: ReferenceStore = SqlReferenceStore(database)
         self.tasks = TaskStore(database)
         self.sheets = SheetStore(database)

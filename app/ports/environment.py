@@ -31,6 +31,7 @@ from app.domain.tasks import (
 )
 from app.domain.values import Frozen, NoParams, Split, Unit
 from app.ports.judges import Panel
+from app.ports.players import Player
 
 # The service around environments
 
@@ -251,6 +252,12 @@ class Environment(Protocol):
     def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
         """Replays the episode from `messages` (all after the prompt). Pure. InvalidRequest for forged observations."""
         raise InvalidRequest(f"{self.name} is single-turn", field="messages")
+
+    def find_player(self, task: Task) -> Player | None:
+        """Who says the next line where a model plays the player: `step` is then asked nothing, and `score` trusts the
+        lines of transcripts, since the service has compared them with those that it stored. None for all other tasks.
+        Pure."""
+        return None
 
     def turn_rewards(self, task: Task, messages: Sequence[Message]) -> Sequence[float | None]:
         """What each message of the model adds to the reward, from -1 to 1, as far as it is known when the message

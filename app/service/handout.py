@@ -11,7 +11,7 @@ A mixture shares the positions of a stream of its own among its members, exactly
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ from typing import Final
 from pydantic import BaseModel, JsonValue
 
 from app.domain.errors import InvalidRequest, StoreUnavailable
-from app.domain.runs import Run, Slot, Stream
+from app.domain.runs import Run, ScoringOptions, Slot, Stream
 from app.domain.tasks import Context, Task
 from app.domain.values import digest
 from app.ports.environment import Observer
@@ -28,6 +28,7 @@ from app.ports.judges import Panels
 from app.service.access import QuotaService, share_batch
 from app.service.catalogue import Catalogue, EnvironmentVersions, ServedEnvironment
 from app.service.judging import get_panel, require_same_scoring
+from app.service.players import PlayedEpisodes
 from app.service.requests import (
     TARGET_KEY,
     BatchOptions,
@@ -78,8 +79,14 @@ class TaskSource:
     weight: float = 1.0
 
 
-def _build_source(hosted: ServedEnvironment, run: Run | None, request: NextBatch) -> TaskSource:
-    params = hosted.validate_params(request.params)
+NameVersion = Callable[[ServedEnvironment, Run | None, BaseModel], BaseModel]
+"""Says in params which version of a model plays the player."""
+
+
+def _build_source(
+    hosted: ServedEnvironment, run: Run | None, request: NextBatch, name_version: NameVersion
+) -> TaskSource:
+    params = name_version(hosted, run, hosted.validate_params(request.params))
     return TaskSource(
         hosted=hosted,
         params=params,
@@ -100,9 +107,11 @@ def _build_selection(select: TaskSelection) -> dict[str, tuple[JsonValue, ...]]:
     return dict(select.chosen) | ({} if target is None else {TARGET_KEY: (target,)})
 
 
-def _build_member(position: int, hosted: ServedEnvironment, run: Run | None, member: MixMember) -> TaskSource:
+def _build_member(
+    position: int, hosted: ServedEnvironment, run: Run | None, member: MixMember, name_version: NameVersion
+) -> TaskSource:
     try:
-        source = _build_source(hosted, run, NextBatch(split=member.split, params=member.params))
+        source = _build_source(hosted, run, NextBatch(split=member.split, params=member.params), name_version)
     except InvalidRequest as error:
         raise InvalidRequest(error.detail, field=f"mix[{position}].{error.field}") from error
     return replace(source, weight=member.weight)
@@ -178,7 +187,9 @@ class Dispatcher:
         difficulty: DifficultyEstimator,
         quotas: QuotaService,
         observer: Observer,
+        played: PlayedEpisodes,
     ) -> None:
+        self._played = played
         self._quotas = quotas
         self._catalogue = catalogue
         self._difficulty = difficulty
@@ -205,7 +216,7 @@ class Dispatcher:
     async def _hand_out(self, hosted: ServedEnvironment, request: NextBatch, has_left: HasLeft) -> DealtBatch:
         run, (hosted,) = await self._enter_run(request, [hosted])
         request = _follow_policy(hosted, request)
-        source = _build_source(hosted, run, request)
+        source = _build_source(hosted, run, request, self._name_player)
         if run is not None and not await await_pace(run, request, self._runs, self._tasks, has_left):
             return _PACED
         source = await self._apply_target(source, request, run)
@@ -224,6 +235,10 @@ class Dispatcher:
         slots = [slot for position in range(first, ahead) if (slot := source.locate(position)) is not None]
         tasks = await self._build_and_store_tasks(source, [DealtSlot(slot) for slot in slots])
         return DealtBatch(tasks=tasks, next_cursor=ahead, exhausted=source.locate(ahead) is None)
+
+    def _name_player(self, hosted: ServedEnvironment, run: Run | None, params: BaseModel) -> BaseModel:
+        panel = get_panel(self._panels, hosted, ScoringOptions() if run is None else run.options)
+        return self._played.name_version(params, () if panel is None else panel.models)
 
     async def _lease(self, source: TaskSource, request: BatchOptions, count: int) -> LeaseResult:
         name_tasks = partial(
@@ -277,7 +292,9 @@ class Dispatcher:
     ) -> DealtBatch:
         run, members = await self._enter_run(request, members)
         pairs = enumerate(zip(members, request.mix, strict=True))
-        sources = _merge_sources([_build_member(position, hosted, run, one) for position, (hosted, one) in pairs])
+        sources = _merge_sources(
+            [_build_member(position, hosted, run, one, self._name_player) for position, (hosted, one) in pairs]
+        )
         if run is not None and not await await_pace(run, request, self._runs, self._tasks, has_left):
             return _PACED
         if run is not None and request.cursor is None:

@@ -49,6 +49,7 @@ from app.domain.values import SameObject, Unit, bound_tokens, is_same_model
 from app.ports.environment import Environment, Programs, Tools, Workers
 from app.ports.judges import BackedJudge, CalibratingPanel, Panel, Panels, ReferenceStore
 from app.service.catalogue import EnvironmentVersions, ServedEnvironment
+from app.service.players import PlayedEpisodes
 from app.service.requests import SingleFlight
 from app.service.runs import CaseTokens, GroupBudget, JudgingBound, RunRegistry, bound_judging, bound_unknown_group
 from app.service.task_cache import TaskCache
@@ -72,8 +73,10 @@ class Scorer:
         programs: Programs,
         runs: RunRegistry,
         references: ReferenceStore,
+        played: PlayedEpisodes,
     ) -> None:
         self._references = ReferenceCache(references)
+        self._played = played
         self._runs = runs
         self._environment_versions = environment_versions
         self._task_cache = task_cache
@@ -130,13 +133,15 @@ class Scorer:
             return repeat_score(refused, len(completions))
         task = remade or self._task_cache.get_task(hosted, record)
         what = _describe_task(record)
+        player = hosted.environment.find_player(task) if hosted.environment.multi_turn else None
+        checked = None if player is None else await self._played.check(record.task_id, player, completions)
         budget = None
         if panel is not None and group.run is not None:
             budget = await self._runs.find_budget(group.run, group.environment, group.group_id, options)
         judged = await score_completions(
             hosted.environment,
             task,
-            completions,
+            completions if checked is None else checked.list_sound(completions),
             options,
             panel,
             self._workers,
@@ -153,6 +158,11 @@ class Scorer:
                 budget,
             ),
         )
+        if checked is not None:
+            judged = checked.complete(judged)
+            if options.turn_rewards:  # those that were refused have their parts too
+                scores = await _split_by_turn(hosted.environment, task, completions, judged.scores, what)
+                judged = judged.model_copy(update={"scores": tuple(scores)})
         digest = hosted.build_pin(options, panel).scoring_digest
         context = record.key.context
         flags = ("no_context",) if context is not None and context.failure is not None else ()

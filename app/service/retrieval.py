@@ -4,7 +4,8 @@
 what is later than the time that it was asked for. The policy says whether a failure refuses the task, or leaves it
 without passages. `DraftBuilder` builds the prompt of a draft or a moment of a game with it, `PreviewService` also
 scores completions of a draft, and neither stores anything. `EpisodeStepper` answers a message of a multi-turn episode
-by replaying the transcript, so that any replica can serve any turn.
+by replaying the transcript, so that any replica can serve any turn; where a model plays the player, `PlayedEpisodes`
+does.
 """
 
 import asyncio
@@ -40,6 +41,7 @@ from app.ports.retrieval import ExplainingRetriever, Retriever
 from app.ports.tracing import note_work, open_span
 from app.service.catalogue import Catalogue, EnvironmentVersions
 from app.service.judging import list_turn_rewards, require_taker, score_completions
+from app.service.players import PlayedEpisodes
 from app.service.requests import StepRequest
 from app.service.runs import RunRegistry
 from app.service.task_cache import TaskCache, place_context
@@ -418,10 +420,17 @@ class PreviewService:
 class EpisodeStepper:
     """Answers messages of multi-turn episodes. It remembers nothing: the transcript is replayed for every step."""
 
-    def __init__(self, environment_versions: EnvironmentVersions, task_cache: TaskCache, runs: RunRegistry) -> None:
+    def __init__(
+        self,
+        environment_versions: EnvironmentVersions,
+        task_cache: TaskCache,
+        runs: RunRegistry,
+        played: PlayedEpisodes,
+    ) -> None:
         self._environment_versions = environment_versions
         self._task_cache = task_cache
         self._runs = runs
+        self._played = played
 
     async def step(self, environment: str, request: StepRequest) -> Turn:
         """The environment's answer to the last message, with what that message adds to the reward if the run wants
@@ -433,7 +442,10 @@ class EpisodeStepper:
         if not hosted.has_made(record.key):
             raise Conflict("the environment has changed since the task was handed out", field="task_id")
         task = self._task_cache.get_task(hosted, record)
-        turn = hosted.environment.step(task, request.messages)
+        if (player := hosted.environment.find_player(task)) is not None:
+            turn = await self._played.step(request.task_id, player, request.messages)
+        else:
+            turn = hosted.environment.step(task, request.messages)
         # The last message has the rest of the reward, which scoring tells.
         if turn.done or not (await self._runs.find_options(request.run)).turn_rewards:
             return turn

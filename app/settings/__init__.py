@@ -38,6 +38,7 @@ from app.settings.sections import JudgeSettings as JudgeSettings
 from app.settings.sections import NemoGymPort as NemoGymPort
 from app.settings.sections import OrsPort as OrsPort
 from app.settings.sections import PartSettings as PartSettings
+from app.settings.sections import PlayerSettings as PlayerSettings
 from app.settings.sections import PlaySettings as PlaySettings
 from app.settings.sections import PolicySettings as PolicySettings
 from app.settings.sections import Positive, check_host, check_origin

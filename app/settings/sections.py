@@ -89,6 +89,33 @@ class ServerSettings(Frozen):
     `/openai/v1`."""
 
 
+class PlayerSettings(Frozen):
+    """How a policy plays players of episodes, and what it may take. Prices, limits and budgets are as for judges."""
+
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.8
+    seed: int | None = None
+    """Sent where it is set."""
+    max_output_tokens: Annotated[int, Field(ge=64)] = 1024
+    """Of one answer, thought included."""
+    deadline_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    """For one line, every retry included."""
+    input_price_per_million: Annotated[float, Field(ge=0)] | None = None
+    """US dollars per million prompt tokens."""
+    output_price_per_million: Annotated[float, Field(ge=0)] | None = None
+    """US dollars per million completion tokens."""
+    max_concurrency: Annotated[int, Field(ge=1, le=10_000)] = 64
+    """Calls at once: falls when the server answers 429 and slowly comes back."""
+    budget_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """US dollars for as long as the database lives, over all replicas. A call that might exceed it is not made, and
+    its episode is `unscored: player_failed`. Needs prices."""
+    budget_usd_per_day: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """The same for each day in UTC."""
+    budget_tokens: Annotated[int, Field(ge=0)] | None = None
+    """Tokens of prompts and answers for as long as the database lives."""
+    allow_judge: bool = False
+    """Let it play in runs that the same model judges."""
+
+
 class PolicySettings(ServerSettings):
     """A model that people talk to, trained here or not."""
 
@@ -106,6 +133,8 @@ class PolicySettings(ServerSettings):
     tools: bool = False
     """Whether its server reads calls of tools, so that characters with typed actions may act. Without it they are asked
     for words alone, unless the client itself sends tools."""
+    as_player: PlayerSettings | None = None
+    """Lets it play players of episodes, where params name it; `{}` is enough. See `docs/players.md`."""
 
 
 def _read_digits(value: object) -> object:

@@ -400,9 +400,19 @@ class KeptEpisodeTable(TableRecord, table=True):
     changed_at: int = Field(sa_type=BigInteger, index=True)
 
 
+class PlayerLineTable(TableRecord, table=True):
+    """Lines of players that models play. `body` is final but where the player's server failed."""
+
+    __tablename__ = "player_lines"
+    key: str = Field(primary_key=True)
+    body: str = Field(sa_type=Text)
+    created_at: int = Field(sa_type=BigInteger, index=True)
+
+
 parts = get_table(PartTable)
 part_members = get_table(PartMemberTable)
 kept_episodes = get_table(KeptEpisodeTable)
+player_lines = get_table(PlayerLineTable)
 
 
 # Judgements: those of groups, the cache, and what is known of judges.

@@ -84,7 +84,8 @@ class Setting:
             is_mapping = get_origin(member) is dict
             member = get_args(member)[1 if is_mapping else 0]
             mappings += is_mapping
-        return member, mappings
+        sections = [one for one in get_args(member) if isinstance(one, type) and issubclass(one, BaseModel)]
+        return (sections[0] if len(sections) == 1 and type(None) in get_args(member) else member), mappings
 
     @property
     def row(self) -> tuple[str, str, str, str, str]:

@@ -41,10 +41,12 @@ from app.characters.loading import (
     read_sheets,
 )
 from app.characters.lorebooks import prepare_books
+from app.characters.players import PROMPT_DIGEST
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
 from app.domain.errors import EnvironmentUnavailable, GatewayError, InvalidRequest, TooLarge
 from app.domain.judging import Case, Rubric
+from app.domain.players import PlayerChoice
 from app.domain.scores import ReferencePlan, Score
 from app.domain.tasks import Completion, Context, ContextQuery, Dataset, Message, Passage, Task, Turn, Withheld
 from app.domain.values import Frozen, Name, Split, digest, digest_of_model, estimate_tokens
@@ -64,6 +66,7 @@ from app.envs.npc_arena.roster import (
     extract_spoken,
     fill_names_in,
     find_next_turn,
+    find_scene_player,
     list_stand_ins,
     list_utterances,
     parse_parts,
@@ -73,6 +76,7 @@ from app.envs.npc_arena.roster import (
 )
 from app.envs.npc_arena.scenes import SceneComposer, SceneRow, SceneRows, build_row_form
 from app.ports import Datasets, Drafted, Tools, Workers
+from app.ports.players import Player
 from app.toolkit.procedural import DatasetEnvironment, DatasetParams
 from app.toolkit.templates import Template, find_packaged_folder
 from app.toolkit.texts import run_in_turn
@@ -99,7 +103,7 @@ class NpcArenaParams(Staging, DatasetParams):
     sets."""
 
     turns: Turns = "single"
-    """`single`: scenes of one reply. `multi`: scenes that a scripted player continues (`/step`). `both`: all scenes."""
+    """`single`: scenes of one reply. `multi`: scenes that a player continues (`/step`). `both`: all scenes."""
 
     scenes: Written = "all"
     """`by_hand`: scenes of scene files. `composed`: those composed from the fields of sheets and the events of their
@@ -109,6 +113,10 @@ class NpcArenaParams(Staging, DatasetParams):
     actions: Annotated[Acting, Field(exclude_if=lambda chosen: chosen == "without")] = "without"
     """Scenes with actions, whose tasks have `tools`. `without`: none of them, for models and servers without tools.
     `with`: these too. `only`: no others."""
+
+    player: Annotated[PlayerChoice | None, Field(exclude_if=lambda choice: choice is None)] = None
+    """The model that plays the player, as `{"policy": "NAME"}`, in scenes with a player for it. Null: scripts alone go
+    on. See `docs/players.md`."""
 
     world: Name | None = None
     """World whose events are retrieved; null retrieves none."""
@@ -209,6 +217,7 @@ class NpcArena(DatasetEnvironment[SceneRow]):
             **({} if self._composer is None else {"compositions": self._composer.digest}),
             "rubric": digest([digest_of_model(_RUBRIC), digest_of_model(_MEMORY_RUBRIC)]),
             "prompt": _PROMPT.digest,
+            "player": PROMPT_DIGEST,
         }
 
     def sheet_texts(self) -> tuple[str, ...]:
@@ -243,7 +252,8 @@ class NpcArena(DatasetEnvironment[SceneRow]):
 
     def _list_casts(self, split: Split, params: BaseModel) -> tuple[Cast, ...]:
         chosen = NpcArenaParams.model_validate(params)
-        return self.roster.list_casts(split, chosen.turns, chosen.scenes, chosen.actions, chosen.as_of)
+        plays = chosen.player is not None
+        return self.roster.list_casts(split, chosen.turns, chosen.scenes, chosen.actions, chosen.as_of, plays=plays)
 
     def count_own_tasks(self, split: Split, params: BaseModel) -> int:
         return len(self._list_casts(split, params))
@@ -305,13 +315,20 @@ class NpcArena(DatasetEnvironment[SceneRow]):
         """The character and scene of a task; None if they are no longer served."""
         reference = NpcArenaReference.model_validate(task.reference)
         rows, scene = self._rows, reference.scene
-        return rows.find_cast(task, scene) if rows.has(task) else self.roster.find_cast(reference.character, scene)
+        if rows.has(task):
+            return rows.find_cast(task, scene)
+        return self.roster.find_cast(reference.character, scene, plays=reference.params.player is not None)
 
     def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
         cast = self.find_cast(task)
         if cast is None:
             raise InvalidRequest("this character or scene is no longer there", field="task_id")
         return find_next_turn(cast.scene, messages, extract_spoken)
+
+    def find_player(self, task: Task) -> Player | None:
+        choice = NpcArenaReference.model_validate(task.reference).params.player
+        cast = None if choice is None else self.find_cast(task)
+        return None if cast is None else find_scene_player(cast, choice, task.messages)
 
     def draft(self, draft: BaseModel) -> Drafted:
         requested = NpcArenaDraft.model_validate(draft.model_dump())

@@ -18,15 +18,17 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from app.characters.actions import read_reply, score_silence, verify_calls
 from app.characters.casting import Cast, build_conversation, cast_in_scene
-from app.characters.company import is_pass, score_passes, verify_turns
+from app.characters.company import PLAYER, is_pass, score_passes, verify_turns
 from app.characters.lorebooks import PreparedBooks, recall_from, split_spoken_words
 from app.characters.memories import verify_memory
+from app.characters.players import ScenePlayer
 from app.characters.scenes import Scene, SceneEvent, SceneSet
-from app.characters.schema import CharacterSheet, SheetSecret, Text
+from app.characters.schema import LANGUAGES, CharacterSheet, SheetSecret, Text
 from app.characters.sheet_checks import parse_findable
 from app.domain.errors import InvalidRequest
 from app.domain.faults import build_refusal
 from app.domain.judging import GateFacts, SpokenLine
+from app.domain.players import PlayerChoice
 from app.domain.scores import Score, VerifiedPart, add_part
 from app.domain.tasks import Completion, Message, Passage, Turn
 from app.domain.values import FiniteJson, Frozen, Name, Split, canonical_json, digest, estimate_tokens, suggest
@@ -39,7 +41,7 @@ _ROSTERS = 64
 Turns = Literal["single", "multi", "both"]
 Written = Literal["by_hand", "composed", "all"]
 Acting = Literal["without", "with", "only"]
-_Choice = tuple[Split, Turns, Written, Acting, datetime | None]
+_Choice = tuple[Split, Turns, Written, Acting, datetime | None, bool]
 
 
 class CastRoster:
@@ -55,11 +57,18 @@ class CastRoster:
         self._lists: dict[_Choice, tuple[Cast, ...]] = {}
 
     def list_casts(
-        self, split: Split, turns: Turns, written: Written, acting: Acting, as_of: datetime | None
+        self,
+        split: Split,
+        turns: Turns,
+        written: Written,
+        acting: Acting,
+        as_of: datetime | None,
+        *,
+        plays: bool = False,
     ) -> tuple[Cast, ...]:
-        """In the order given."""
+        """In the order given. `plays`: a model plays players."""
         # without timed scenes every moment gives the same list, which is then kept once
-        choice = (split, turns, written, acting, as_of if self._timed else None)
+        choice = (split, turns, written, acting, as_of if self._timed else None, plays)
         listed = self._lists.get(choice)
         if listed is None:
             if len(self._lists) >= _ROSTERS:
@@ -67,21 +76,32 @@ class CastRoster:
             self._lists[choice] = listed = self._filter(*choice)
         return listed
 
-    def find_cast(self, character: str, scene: str) -> Cast | None:
-        return self._by_ids.get((character, scene))
+    def find_cast(self, character: str, scene: str, *, plays: bool = False) -> Cast | None:
+        cast = self._by_ids.get((character, scene))
+        return None if cast is None else stage_cast(cast, plays=plays)
 
     def _filter(
-        self, split: Split, turns: Turns, written: Written, acting: Acting, as_of: datetime | None
+        self, split: Split, turns: Turns, written: Written, acting: Acting, as_of: datetime | None, plays: bool
     ) -> tuple[Cast, ...]:
+        staged = (stage_cast(cast, plays=plays) for cast in self._all)
         return tuple(
             cast
-            for cast in self._all
-            if cast.scene.split == split
+            for cast in staged
+            if cast is not None
+            and cast.scene.split == split
             and _is_chosen(cast, turns)
             and (acting == "with" or (acting == "only") == (cast.scene.acts is not None))
             and (written == "all" or (written == "composed") == (cast.scene.id in self._composed))
             and (as_of is None or cast.scene.since is None or cast.scene.since <= as_of)
         )
+
+
+def stage_cast(cast: Cast, *, plays: bool) -> Cast | None:
+    """With the player that the scene has there, as `Scene.stage`."""
+    scene = cast.scene.stage(plays=plays)
+    if scene is None:
+        return None
+    return cast if scene is cast.scene else Cast(cast.sheet, scene)
 
 
 def _is_chosen(cast: Cast, turns: Turns) -> bool:
@@ -273,11 +293,13 @@ _ATTENTION = 4_000
 
 @dataclass(frozen=True)
 class SceneEpisode:
-    """One run of a scene. `replies` are as the model wrote them, `heard` as the player heard them."""
+    """One run of a scene. `replies` are as the model wrote them, `heard` as the player heard them, and `said` is what
+    the player answered to all of them but the last."""
 
     scene: Scene
     replies: tuple[str, ...]
     heard: tuple[str, ...]
+    said: tuple[str, ...] = ()
 
     @classmethod
     def from_completion(cls, scene: Scene, completion: Completion, hear: _ReplyFilter) -> "SceneEpisode":
@@ -293,18 +315,22 @@ class SceneEpisode:
         not what the player said there, or comes after the end."""
         replies: list[str] = []
         heard: list[str] = []
+        said: list[str] = []
         for index, message in enumerate(messages):
             field = f"messages[{index}]"
             if index % 2 == 0:
                 if message.role != "assistant":
                     raise InvalidRequest("here the character speaks: an assistant message", field=field)
-                if len(replies) > len(scene.turns):
+                if len(replies) == scene.max_turns:
                     raise InvalidRequest("the scene was over before", field=field)
                 replies.append(message.content or "")
                 heard.append(hear(message.content or ""))
-            elif message != _find_player_line(scene, heard):
+                continue
+            # What a model said as the player was compared with its stored lines before.
+            if message.role != "user" or (scene.played is None and message != _find_player_line(scene, heard)):
                 raise InvalidRequest("this is not what the player said here", field=field)
-        return cls(scene, tuple(replies), tuple(heard))
+            said.append(message.content or "")
+        return cls(scene, tuple(replies), tuple(heard), tuple(said[: max(len(replies) - 1, 0)]))
 
     def write_transcript(self) -> str:
         """One JSON object a line, so that nothing in a reply can pass for a line of the player. Straight quotation
@@ -313,9 +339,14 @@ class SceneEpisode:
         for number, reply in enumerate(self.heard):
             lines.append(_write_line("npc", reply))
             if number + 1 < len(self.heard):
-                said = self.scene.turns[number].list_said(_normalise_reply(reply))
-                lines += (_write_line(speaker, text) for speaker, text in said)
+                lines += (_write_line(speaker, text) for speaker, text in self._list_answers(number))
         return "\n".join(lines)
+
+    def _list_answers(self, number: int) -> Sequence[tuple[str, str]]:
+        """Who said what after this reply, as far as the character heard it."""
+        if not self.scene.seats:
+            return ((PLAYER, self.said[number]),)
+        return self.scene.turns[number].list_said(_normalise_reply(self.heard[number]))
 
     def list_lines(self, facts: GateFacts) -> tuple[SpokenLine, ...]:
         """Each reply with what was said before it; a single empty reply if there is none."""
@@ -323,11 +354,8 @@ class SceneEpisode:
         player_said, history = facts.player_said, facts.history
         for number, reply in enumerate(self.replies or ("",)):
             if number:
-                earlier = self.heard[number - 1]
-                history = (*history, earlier)
-                player_said = "\n".join(
-                    (player_said, self.scene.turns[number - 1].write_message(_normalise_reply(earlier)))
-                )
+                history = (*history, self.heard[number - 1])
+                player_said = f"{player_said}\n{self.said[number - 1]}"
             line_facts = facts.model_copy(update={"player_said": player_said, "history": history})
             spoken.append(SpokenLine(text=reply, gates=line_facts))
         return tuple(spoken)
@@ -391,17 +419,36 @@ def _build_single_entry(cast: Cast, completion: Completion, hear: _ReplyFilter) 
 
 def _count_messages(scene: Scene) -> int:
     """Messages of a whole episode: a reply after each line of the player's, the one in the prompt included."""
-    return 2 * len(scene.turns) + 1
+    return 2 * scene.max_turns - 1
 
 
 def find_next_turn(scene: Scene, messages: Sequence[Message], hear: _ReplyFilter) -> Turn:
     """What follows the character's last line. InvalidRequest as in a replay, and if that line is missing."""
+    if scene.played is not None:
+        raise InvalidRequest("a model plays the player here: only a gateway knows its lines", field="task_id")
     episode = SceneEpisode.replay(scene, messages, hear)
     if len(messages) % 2 == 0:
         field = f"messages[{len(messages) - 1}]" if messages else "messages"
         raise InvalidRequest("the last message must be the character's", field=field)
     line = _find_player_line(scene, episode.heard)
     return Turn(messages=() if line is None else (line,), done=line is None)
+
+
+def find_scene_player(cast: Cast, choice: PlayerChoice | None, transcript: Sequence[Message]) -> ScenePlayer | None:
+    """Who plays the player of a staged scene; None where a script does. `transcript` is the conversation of the
+    prompt."""
+    part, scene = cast.scene.played, cast.scene
+    if choice is None or part is None:
+        return None
+    speakers = {"user": "player", "assistant": "character"}
+    return ScenePlayer(
+        part=part,
+        choice=choice,
+        character=cast.sheet.identity.name,
+        language=LANGUAGES.get(cast.sheet.voice.language, (cast.sheet.voice.language,))[0],
+        setting=tuple(filter(None, (cast.location, scene.time))),
+        before=tuple((speakers[one.role], one.content) for one in transcript if one.role in speakers and one.content),
+    )
 
 
 def _find_player_line(scene: Scene, heard: Sequence[str]) -> Message | None:

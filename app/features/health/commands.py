@@ -52,6 +52,8 @@ def _print_health(found: RunHealth) -> None:
     console.print(table)
     for finding in found.findings:
         console.print(f"newest groups: {escape_invisible(finding.sentence)}", highlight=False, markup=False)
+    if found.players is not None:
+        console.print(found.players.sentence, highlight=False)
     for alarm in found.alarms:
         ended = "" if alarm.released_at is None else f", released {alarm.released_at:%Y-%m-%d %H:%M}"
         who = f"{alarm.subject}: " if alarm.subject else ""

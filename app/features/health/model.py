@@ -17,7 +17,7 @@ from app.domain.judging import JudgeVersion
 from app.domain.low_rewards import Finding
 from app.domain.rollups import GROUPS_PER_BUCKET
 from app.domain.runs import Alarm, HealthOptions, Hold, TrendName
-from app.domain.values import FiniteNumber, Frozen, compute_mean_interval
+from app.domain.values import FiniteNumber, Frozen, compute_mean_interval, is_absent
 from app.features.health.series import WINDOW_BUCKETS, HealthFigure, Noticed, describe_series
 
 ReadingKind = Literal["anchor", "shadow"]
@@ -54,6 +54,8 @@ class HealthState(Frozen):
     failed_at: int = 0
     is_beginning_judged: bool = False
     """Whether the run had the groups by which its beginning is judged."""
+    players_alarmed_at: int = -1
+    """How many groups the run had at the last alarm about its players; -1 without one."""
 
     @property
     def newest(self) -> int:
@@ -153,6 +155,42 @@ class HealthSpending(Frozen):
     most_share: FiniteNumber
 
 
+class PlayerUse(Frozen):
+    """What the models that play players took in the newest groups of a run with such players."""
+
+    groups: int
+    answers: int
+    discarded: int
+    """Answers that were none of a player's, or that never came."""
+    calls: int
+    seconds: FiniteNumber
+    """What all answers took together. Episodes of a group are played beside one another, so a group waits less."""
+
+    @property
+    def share(self) -> float:
+        return self.discarded / self.answers
+
+    @property
+    def is_alarming(self) -> bool:
+        return self.answers >= FEWEST_ANSWERS and self.share > MOST_DISCARDED
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"Models that play players made {self.calls / self.groups:.1f} calls and took "
+            f"{self.seconds / self.groups:.1f} s for a group, in the newest {self.groups:,} groups with such players; "
+            f"{self.share:.1%} of {self.answers:,} answers were discarded or failed."
+        )
+
+
+FEWEST_ANSWERS: Final = 100
+"""Fewer answers of players are no reason for an alarm."""
+MOST_DISCARDED: Final = 0.05
+"""Share of discarded answers above which there is one."""
+GROUPS_OF_PLAYERS: Final = 200
+"""Newest groups of a run that its players are judged by. After an alarm as many new ones come before another."""
+
+
 class RunHealth(Frozen):
     """An audit of a run. It says what changed and since when; it changes no reward."""
 
@@ -165,6 +203,8 @@ class RunHealth(Frozen):
     """Newest first, at most a hundred."""
     findings: tuple[Finding, ...] = ()
     """Why the rewards of its newest groups are low, commonest cause first; at most three."""
+    players: Annotated[PlayerUse | None, Field(exclude_if=is_absent)] = None
+    """None where no model plays players."""
     figures: tuple[HealthFigure, ...]
     anchors: int
     """Frozen groups that are read again."""

@@ -95,6 +95,7 @@ class SeriesWords:
 
 SAID: Final[Mapping[SeriesName, SeriesWords]] = {
     "beginning": SeriesWords("Beginning", "whether the first groups leave a trainer anything to learn"),
+    "players": SeriesWords("Players", "share of the answers of models that play players that could not be used"),
     "leniency": SeriesWords(
         "Kindness of judges",
         "how much higher judges score the same replies than at the start, in standard deviations of their scores",

@@ -24,6 +24,8 @@ from app.domain.runs import Alarm, HealthOptions, Hold, Run, ScoringOptions
 from app.domain.scores import Score
 from app.domain.values import digest, find_same_model
 from app.features.health.model import (
+    GROUPS_OF_PLAYERS,
+    MOST_DISCARDED,
     AlarmSink,
     AnchorReading,
     HealthReading,
@@ -272,8 +274,8 @@ class RunHealthService:
 
     async def _follow_run(self, run: Run, state: HealthState) -> HealthState:
         """A step that fails leaves the state as it was, and the others go on."""
-        follow = (self._follow_judges, self._follow_beginning, self._follow_trends, self._follow_anchors)
-        for step in (*follow, self._ask_shadow):
+        follow = (self._follow_judges, self._follow_beginning, self._follow_players, self._follow_trends)
+        for step in (*follow, self._follow_anchors, self._ask_shadow):
             with _report_failure(f"follow the health of run {run.name}"):
                 state = await step(run, state)
         return state
@@ -299,6 +301,18 @@ class RunHealthService:
             noticed = Noticed("beginning", 0, GROUPS_TOLD, found.share, found.share, found.limit, found.evidence)
             await self._raise(run, noticed)
         return state.model_copy(update={"is_beginning_judged": True})
+
+    async def _follow_players(self, run: Run, state: HealthState) -> HealthState:
+        if state.players_alarmed_at >= 0 and state.groups < state.players_alarmed_at + GROUPS_OF_PLAYERS:
+            return state
+        use = await self._health.load_player_use(run.name, GROUPS_OF_PLAYERS)
+        if use is None or not use.is_alarming:
+            return state
+        first = max(0, state.groups - GROUPS_OF_PLAYERS)
+        await self._raise(
+            run, Noticed("players", first, state.groups, use.share, use.share, MOST_DISCARDED, use.sentence)
+        )
+        return state.model_copy(update={"players_alarmed_at": state.groups})
 
     async def _follow_trends(self, run: Run, state: HealthState) -> HealthState:
         cells = await self._health.load_cells(run.name, state)
@@ -445,6 +459,7 @@ class RunHealthService:
             held=run.held,
             alarms=alarms,
             findings=explain_low_rewards(await self._health.load_counts(name, GROUPS_TOLD, newest=True)),
+            players=await self._health.load_player_use(name, GROUPS_OF_PLAYERS),
             figures=(describe_anchors(leniency, "leniency" in standing), *figures),
             anchors=await self._health.count_anchors(name),
             judges=tuple(await self._health.list_versions(self._list_judges(run))),

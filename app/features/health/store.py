@@ -20,6 +20,7 @@ from sqlalchemy import (
     Row,
     Text,
     and_,
+    case,
     exists,
     func,
     insert,
@@ -32,6 +33,7 @@ from sqlmodel import Field
 
 from app.domain.groups import Group
 from app.domain.judging import Judgement, JudgeVersion
+from app.domain.players import PLAYER_PURPOSE
 from app.domain.rollups import GROUPS_PER_BUCKET, Rollup, RollupKey, add_up_rollups
 from app.domain.runs import Alarm, Hold, Run, TrendName
 from app.domain.values import MEBIBYTE, remember
@@ -39,6 +41,7 @@ from app.features.health.model import (
     HealthReading,
     HealthState,
     HealthTokens,
+    PlayerUse,
     advance_state,
 )
 from app.features.health.series import LOGARITHMIC, Cell, SeriesCells
@@ -225,6 +228,12 @@ class RunHealthStore(StorePart):
         """What about so many first, or `newest`, training groups add up to: whole buckets, fewer where there are no
         more."""
         return _load_counts(connection, run, groups, newest=newest)
+
+    @reads
+    def load_player_use(self, connection: Connection, run: str, newest: int) -> PlayerUse | None:
+        """Of so many newest groups of a run those with players that models play. Answers that another group has paid
+        for count there."""
+        return _load_player_use(connection, run, newest)
 
     async def freeze_anchors(self, run: str, count: int) -> tuple[Group, ...]:
         """The run's anchors: its first judged groups, at most a third of them of one label."""
@@ -496,6 +505,29 @@ def _load_counts(connection: Connection, run: str, groups: int, *, newest: bool)
         parts.append(_parse_rollup(row.measures))
         counted += parts[-1].count("groups")
     return add_up_rollups(parts) if parts else Rollup(_BUCKET)
+
+
+def _load_player_use(connection: Connection, run: str, newest: int) -> PlayerUse | None:
+    late = (
+        select(groups.c.sequence)
+        .where(groups.c.run == run, groups.c.purpose == "train")
+        .order_by(groups.c.sequence.desc())
+        .limit(newest)
+        .subquery()
+    )
+    made = judgements.c
+    counts = select(
+        func.count(made.group_sequence.distinct()),
+        func.count(),
+        func.coalesce(func.sum(case((made.failed, 1), else_=0)), 0),
+        func.coalesce(func.sum(made.calls), 0),
+        func.coalesce(func.sum(made.latency_seconds), 0.0),
+    ).join(late, late.c.sequence == made.group_sequence)
+    played = counts.where(made.purpose == PLAYER_PURPOSE, made.calls > 0, made.scoring_sequence.is_(None))
+    with_players, answers, discarded, calls, seconds = connection.execute(played).one()
+    if not answers:
+        return None
+    return PlayerUse(groups=with_players, answers=answers, discarded=discarded, calls=calls, seconds=seconds)
 
 
 @dataclass(frozen=True)

@@ -520,6 +520,7 @@ _PURPOSES: Final[Mapping[JudgingPurpose, str]] = {
     "score": "",
     "calibration": "for calibrated values alone: read beside replies of known level",
     "references": "wrote replies of known level for this scene",
+    "player": "played the player",
 }
 
 

@@ -231,8 +231,9 @@ def tell_home(
 
 
 def tell_alarm(alarm: Alarm) -> str:
-    """What changed and since when; its evidence has the figures. A bad beginning is no change, and is told whole."""
-    if alarm.series == "beginning":
+    """What changed and since when; its evidence has the figures. A bad beginning and bad players are no change,
+    and are told whole."""
+    if alarm.series == "beginning" or alarm.series == "players":
         return _clean(escape_invisible(alarm.evidence))
     subject = f"{escape_invisible(alarm.subject)}: " if alarm.subject else ""
     return f"{subject}{_CHANGES[alarm.series](alarm.effect)} since about group {alarm.since_group:,}."

@@ -38,7 +38,10 @@ class BlindScene(Frozen):
     character: str
     good: SaidReply | str
     wrong: tuple[SaidReply, ...]
-    player: str
+    player: str = ""
+    others: list[Any] = []
+    lines: list[dict[str, Any]] = []
+    passing: str = "wrong"
     earlier: list[Any] = []
     state: str | None = None
     right: tuple[tuple[ParsedCall, ...], ...] = ()
@@ -72,6 +75,16 @@ def write_memory(one: BlindScene) -> dict[str, Any]:
     return {"kind": "memory", "player": one.player, "earlier": one.earlier, "memory": memory}
 
 
+def write_company(one: BlindScene) -> dict[str, Any]:
+    names = {other["name"] for other in one.others} | {"player"}
+    lines = [{**line, "speaker": line["speaker"] if line["speaker"] in names else "npc"} for line in one.lines]
+    if lines[0]["speaker"] == "npc":  # a conversation begins with somebody else, and its author did not know
+        lines.insert(0, {"speaker": "player", "text": "…"})
+    tempting = [wrong.describe() for wrong in one.wrong]
+    seat = {"lines": lines, "passing": one.passing, "exemplar": one.good, "tempting": tempting}
+    return {"kind": "company", "others": one.others, "seat": seat}
+
+
 def score(one: BlindScene, scene: Mapping[str, Any]) -> tuple[Score, tuple[Score, ...]]:
     """Of the right reply and of the wrong ones, by gates, code and the offline judge."""
     whole = {"id": "blind", "split": "train", **scene}
@@ -87,6 +100,7 @@ def score(one: BlindScene, scene: Mapping[str, Any]) -> tuple[Score, tuple[Score
     [
         ("actions", write_acts, {"right": 24, "paid in full": 24, "wrong": 72, "by code": 70, "by reward": 72}),
         ("memory", write_memory, {"right": 24, "paid in full": 24, "wrong": 48, "by code": 44, "by reward": 46}),
+        ("company", write_company, {"right": 16, "paid in full": 15, "wrong": 48, "by code": 35, "by reward": 45}),
     ],
 )
 def test_wrong_replies_of_an_author_who_knew_no_rules_are_told_from_right_ones(

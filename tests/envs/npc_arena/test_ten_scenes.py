@@ -8,7 +8,7 @@ import pytest
 
 from app.characters.actions import write_reply
 from app.characters.scenes import Scene
-from app.domain.scores import ACTION, RECALL, Score
+from app.domain.scores import ACTION, RECALL, TURN_TAKING, Score
 from app.domain.values import Frozen
 from app.envs.npc_arena.environment import NpcArenaDraft
 from tests.envs.npc_arena.test_traps import TOOLS
@@ -57,27 +57,20 @@ def build_action(name: str) -> dict[str, Any]:
 
 def verify(score: Score) -> float:
     """What code alone pays: its part, or nothing where a gate closed."""
-    parts = [one.value or 0.0 for one in score.criteria if one.name in {ACTION, RECALL}]
+    parts = [one.value or 0.0 for one in score.criteria if one.name in {ACTION, RECALL, TURN_TAKING}]
     return min(parts, default=0.0) if score.gate else 0.0
 
 
 @pytest.mark.parametrize(("name", "sheet", "scene"), SCENES, ids=[name for name, _, _ in SCENES])
 def test_the_right_reply_is_told_from_each_tempting_one(name: str, sheet: str, scene: dict[str, Any]) -> None:
-    told = Scene.model_validate({"id": "scene", "split": "train", **scene})
-    acts, memory = told.acts, told.memory
-    right = write_reply(told.exemplar or "", [call.build_minimal_call() for call in acts.right[0]] if acts else [])
-    wrong = [write_reply(one.say, one.calls) for one in (acts or memory).tempting]  # type: ignore[union-attr]
-    drafted = packaged_arena().draft(
-        NpcArenaDraft(sheet=build_sheet(sheet), scene=scene | {"id": "scene", "split": "train"})
-    )
-    scores = asyncio.run(drafted.environment.score(drafted.task, [right, *wrong], TOOLS))
-    best, *others = scores
-    assert (
-        verify(best),
-        max(map(verify, others)) < 1.0,
-        max(one.reward or 0.0 for one in others) < (best.reward or 0.0),
-    ) == (
-        1.0,
-        True,
-        True,
-    )
+    written = {"id": "scene", "split": "train", **scene}
+    told = Scene.model_validate(written)
+    acts, verified = told.acts, told.acts or told.memory or told.seat
+    assert verified is not None
+    line = told.exemplar if told.seat is None else told.seat.exemplar
+    right = write_reply(line or "", [call.build_minimal_call() for call in acts.right[0]] if acts else [])
+    wrong = [write_reply(one.say, one.calls) for one in verified.tempting]
+    drafted = packaged_arena().draft(NpcArenaDraft(sheet=build_sheet(sheet), scene=written))
+    best, *others = asyncio.run(drafted.environment.score(drafted.task, [right, *wrong], TOOLS))
+    by_code = [verify(best), max(map(verify, others)) < 1.0]
+    assert (by_code, max(one.reward or 0.0 for one in others) < (best.reward or 0.0)) == ([1.0, True], True)

@@ -10,7 +10,7 @@ from app.domain.judging import Judgement
 from app.domain.rollups import RollupKey
 from app.domain.runs import Hold, Run
 from app.domain.scores import Score
-from app.features.health.model import HealthReading, HealthState, Mark
+from app.features.health.model import HealthReading, HealthState, Mark, PlayerUse
 from app.features.health.store import READINGS_KEPT, RunHealthStore, health_readings, run_anchors
 from app.main.store import Store
 from app.store.group_rows import build_group_row
@@ -65,6 +65,32 @@ async def test_a_look_whose_process_died_is_made_again_and_cannot_end_late(
     clock.forward(61)
     found = meanwhile, taken.name, renewed, await one.claim(60, 600), await one.get_state("run")
     assert found == (None, "run", [False, True], None, HealthState(groups=2))
+
+
+@pytest.mark.dialects
+async def test_answers_of_players_are_counted_once_by_the_newest_groups_of_a_run(store: Store) -> None:
+    """Those alone that a group paid for, and no readings of judges."""
+    health = store.part(RunHealthStore)
+    await fill_run(store, 0)
+    found = [await health.load_player_use("run", 2)]
+    for number in range(3):
+        answers = [
+            Judgement(judge="player:carter", model="m", order=(), calls=1, latency_seconds=1.5, purpose="player"),
+            Judgement(
+                judge="player:carter", model="m", order=(), calls=2, latency_seconds=2.0, purpose="player", error="no"
+            ),
+            Judgement(judge="player:carter", model="m", order=(), calls=0, cached=True, purpose="player"),
+            Judgement(judge="critic", model="m", order=(), calls=1),
+        ]
+        await store.groups.add([group(f"run {number}", run="run", judgements=tuple(answers))])
+    use = PlayerUse(groups=2, answers=4, discarded=2, calls=6, seconds=7.0)
+    assert [*found, await health.load_player_use("run", 2)] == [None, use]
+
+
+def test_a_twentieth_of_many_answers_of_players_may_be_discarded() -> None:
+    cases = ((99, 99), (100, 5), (100, 6))
+    told = [PlayerUse(groups=1, answers=all_, discarded=bad, calls=1, seconds=1).is_alarming for all_, bad in cases]
+    assert told == [False, False, True]
 
 
 def test_a_state_is_stored_under_the_names_that_it_always_had() -> None:
