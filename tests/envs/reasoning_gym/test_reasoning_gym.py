@@ -119,14 +119,16 @@ def test_its_own_answer_is_paid_at_every_level_and_the_splits_stay_apart(family:
         )
 
 
-_PROGRAMS = read_table(__file__, "programs.yaml", dict[str, str])
+_PRINT_DIGESTS, _PRINT_IMPORTS = (
+    Path(__file__).with_name(f"print_{what}.txt").read_text(encoding="utf-8") for what in ("digests", "imports")
+)
 
 
 @pytest.mark.slow
 def test_another_process_makes_the_same_rows_of_every_family() -> None:
     """With another order of sets, the families in another order, each opened anew for every row."""
     count = examples(20, fewest=2)
-    command = [sys.executable, "-W", "ignore", "-c", _PROGRAMS["digests"], str(count), *SERVED]
+    command = [sys.executable, "-W", "ignore", "-c", _PRINT_DIGESTS, str(count), *SERVED]
     said = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "4711"}).stdout
     elsewhere = dict(json.loads(line) for line in said.splitlines() if line.startswith("["))
     here = {
@@ -250,5 +252,5 @@ def test_without_the_package_it_is_unavailable_and_says_how_to_install_it(monkey
 
 def test_the_package_is_imported_for_the_first_task_and_matplotlib_never() -> None:
     """A worker may not be able to: it writes into the user's folder."""
-    done = subprocess.run([sys.executable, "-c", _PROGRAMS["imports"]], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", _PRINT_IMPORTS], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[] ['reasoning_gym']"
