@@ -1,23 +1,18 @@
 """Tasks handed out over HTTP: `python -m benchmarks.dispatch [--gsm8k FOLDER]`.
 
-Leased batches of GSM8K beside `/livez`, of word problems beside what making and writing them takes at least, and how
-long 32 trainers wait. Rounds of what is compared take turns. The folder, with `train.jsonl` and `test.jsonl`, may stand
-in ATROPOS_ENVS_DATASETS__GSM8K too; without one, all but the word problems is left out. Takes some two minutes."""
+Leased batches of GSM8K beside `/livez`, and how long 32 trainers wait. Rounds of what is compared take turns. The
+folder, with `train.jsonl` and `test.jsonl`, may stand in ATROPOS_ENVS_DATASETS__GSM8K too; without one, the word
+problems that need no data set are handed out. Takes some two minutes."""
 
 import argparse
 import json
 import os
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from app.datasets.configured_datasets import ConfiguredDatasets
-from app.domain.values import NoParams
-from app.envs.gsm8k.environment import Gsm8k
-from benchmarks.bare_stores import open_bare, read_rows, write_rows
 from benchmarks.load import Load, post, send_all
 from benchmarks.results import BenchmarkFigure, count_rounds, run
 from benchmarks.servers import send_measured, serving_gateway
@@ -37,29 +32,28 @@ REQUESTS: Final = 120
 """Of a round."""
 LIVEZ_FACTOR: Final = 8
 """Requests to /livez for each that is compared with them: both take about as long."""
-WORD_PROBLEM_REQUESTS: Final = 20
 PAUSE_SECONDS: Final = 0.5
-TABLES: Final = ("prompts", "tasks", "leases")
 
 
 def lease(run: str) -> bytes:
     return post(PATH, {"batch_size": BATCH_SIZE, "run": run})
 
 
-def measure_real(rounds: int, dataset: str) -> Iterator[BenchmarkFigure]:
-    with serving_gateway({DATASET: dataset}) as gateway:
+def measure_batches(dataset: str | None) -> Iterator[BenchmarkFigure]:
+    with serving_gateway({DATASET: str(Path(dataset).absolute())} if dataset else {}) as gateway:
         names = map("run-{}".format, count())
         send_all(gateway.url, [LIVEZ, lease(next(names))] * 5, CONNECTIONS)
         whole = TRAIN_SIZE // BATCH_SIZE
         _, seconds = _send_whole(gateway, [lease("first")] * whole, CONNECTIONS)
-        found = [_take_round(gateway, names) for _ in count_rounds("GSM8K", rounds)]
+        found = [_take_round(gateway, names) for _ in count_rounds("batches", ROUNDS)]
 
     def of(
         what: str, name: str, unit: str = "", least: float | None = None, most: float | None = None
     ) -> BenchmarkFigure:
         return BenchmarkFigure.of(what, [one[name] for one in found], unit, at_least=least, at_most=most)
 
-    leased = f"`next-batch` of {BATCH_SIZE} of GSM8K, leased, tasks that were handed out before"
+    tasks = f"{BATCH_SIZE} {'of GSM8K' if dataset else 'word problems'}"
+    leased = f"`next-batch` of {tasks}, leased, tasks that were handed out before"
     yield of(f"{leased}: rate over that of `/livez`", "rate", least=0.12)
     yield of("the same, by processor time", "processor")
     yield of("the same", "tasks_per_second", "tasks/s")
@@ -108,68 +102,13 @@ def _send_whole(gateway: Served, requests: Sequence[bytes], connections: int, pa
     return load, seconds
 
 
-def measure_word_problems(rounds: int) -> list[float]:
-    """The gateway's processor time over that of making the same tasks and writing the same rows with sqlite3."""
-    found = []
-    with serving_gateway() as gateway:
-        send_all(gateway.url, [LIVEZ, lease("word-problems")] * 5, CONNECTIONS)
-        for number in count_rounds("word problems", rounds):
-            load, seconds = _send_whole(gateway, [lease("word-problems")] * WORD_PROBLEM_REQUESTS, CONNECTIONS)
-            batches = [json.loads(answer)["tasks"] for answer in load.answers]
-            found.append(
-                seconds / _make_and_write(gateway.database, gateway.database.with_name(f"bare-{number}.db"), batches)
-            )
-    return found
-
-
-def _make_and_write(database: Path, bare: Path, batches: Sequence[Sequence[dict[str, Any]]]) -> float:
-    """Processor time of making the tasks of these batches, and writing their rows, a commit for each batch."""
-    environment = Gsm8k.open(ConfiguredDatasets({}))
-    rows = [_take_rows(database, batch) for batch in batches]
-    indexes = [[task["metadata"]["index"] for task in batch] for batch in batches]
-    with open_bare(database, bare, TABLES) as connection:
-        environment.task("train", 0, NoParams())
-        began = time.process_time()
-        for portion, places in zip(rows, indexes, strict=True):
-            for index in places:
-                environment.task("train", index, NoParams())
-            write_rows(connection, portion)
-        return time.process_time() - began
-
-
-def _take_rows(database: Path, batch: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """The rows that handing out the batch wrote."""
-    ids = {name: json.dumps([task[name] for task in batch]) for name in ("task_id", "lease_id")}
-    of_tasks = "task_id IN (SELECT value FROM json_each(:task_id))"
-    among = {
-        "prompts": f"digest IN (SELECT prompt_digest FROM tasks WHERE {of_tasks})",  # noqa: S608
-        "tasks": of_tasks,
-        "leases": "lease_id IN (SELECT value FROM json_each(:lease_id))",
-    }
-    return read_rows(database, among, ids)
-
-
-def measure(rounds: int = ROUNDS, dataset: str | None = None) -> list[BenchmarkFigure]:
-    """Without a data set, that of the variable, or none."""
-    found: list[BenchmarkFigure] = []
-    dataset = dataset or os.environ.get(DATASET)
-    if dataset:
-        found += measure_real(rounds, str(Path(dataset).absolute()))
-    else:
-        print(f"GSM8K itself is left out: name its folder by --gsm8k or {DATASET}")
-    values = measure_word_problems(rounds)
-    what = f"leased batches of {BATCH_SIZE} word problems: processor time over making them and writing the bare rows"
-    return [*found, BenchmarkFigure.of(what, values, at_most=1.6)]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gsm8k", metavar="FOLDER", help="with train.jsonl and test.jsonl")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    chosen, rest = parser.parse_known_args()
-    given = "--gsm8k FOLDER" if chosen.gsm8k else ""
-    run("dispatch", partial(measure, chosen.rounds, chosen.gsm8k), rest, given)
+def measure(dataset: str | None = None) -> list[BenchmarkFigure]:
+    """Without a data set, that of the variable; without that, the word problems that need none."""
+    return list(measure_batches(dataset or os.environ.get(DATASET)))
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gsm8k", metavar="FOLDER", help="with train.jsonl and test.jsonl")
+    chosen, rest = parser.parse_known_args()
+    run("dispatch", partial(measure, chosen.gsm8k), rest, "--gsm8k FOLDER" if chosen.gsm8k else "")

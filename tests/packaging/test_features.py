@@ -18,7 +18,7 @@ from app.store.table_records import TableRecord
 from tests.architecture.test_contracts import CONTRACTS, linted
 
 ROOT = Path(__file__).resolve().parents[2]
-FILLED = ROOT / "tests/record/store.sqlite.gz"
+FILLED = Path(__file__).with_name("filled_store.sqlite.gz")
 PARAMETERS = {"run": "runs.name", "group_id": "groups.group_id", "task_id": "tasks.task_id", "world": "worlds.name"}
 NEEDS = {feature.name: feature.needs for feature in load_features()}
 

@@ -10,7 +10,6 @@ from tests.record.judge_bodies import judge_bodies
 from tests.record.routes import routes
 from tests.record.rows import Part
 from tests.record.scores import programs, scores
-from tests.record.stores import store
 from tests.record.tasks import tasks
 
 PARTS: Mapping[str, Part] = {
@@ -22,7 +21,6 @@ PARTS: Mapping[str, Part] = {
         Part("episodes", episodes, bulky=True),
         Part("judge_bodies", judge_bodies),
         Part("digests", digests),
-        Part("store", store),
         Part("routes", routes),
     )
 }
