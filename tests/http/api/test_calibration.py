@@ -78,7 +78,10 @@ def gateway(database: Path, url: str, share: float) -> AbstractContextManager[Te
 
 
 def bodies(client: TestClient, count: int, run: str = "r") -> list[Json]:
-    tasks = client.get(f"/envs/npc_arena/next-batch?batch_size={count}&run={run}&cursor=0").json()["tasks"]
+    """Of scenes that judges score alone: where code verifies a part, nothing is calibrated."""
+    query = f"batch_size={2 * count}&run={run}&cursor=0"
+    handed = client.get(f"/envs/npc_arena/next-batch?{query}").json()["tasks"]
+    tasks = [task for task in handed if task["metadata"]["scene_kind"] not in ("company", "memory")][:count]
     return [
         {
             "run": run,

@@ -83,7 +83,9 @@ async def test_what_makes_no_sense_is_refused_by_name(client: httpx.AsyncClient)
 
 
 def test_every_option_of_a_run_can_be_otherwise() -> None:
-    assert RescoreRequest.model_fields.keys() == ScoringOptions.model_fields.keys() | {"wait_seconds", "dry_run"}
+    # A reward has its parts by turn, or none, for the trainer of the run alone.
+    options = ScoringOptions.model_fields.keys() - {"turn_rewards"}
+    assert RescoreRequest.model_fields.keys() == options | {"wait_seconds", "dry_run"}
 
 
 async def test_an_environment_that_cannot_serve_is_503_and_leaves_no_scoring(database: Path) -> None:
