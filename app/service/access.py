@@ -569,9 +569,11 @@ class QuotaService:
         await asyncio.gather(*self._giving_back)
 
     def bound_unknown(self, environment: str, options: ScoringOptions, texts: Sequence[str] = ()) -> Amount | None:
-        """What judging a group takes at most of which no more than these texts is known; None without judges."""
+        """What judging a group takes at most of which no more than these texts is known; None without judges.
+        InvalidRequest naming `options.judges` when a judge is not configured."""
         if self._catalogue.get_environment_or_current(environment).environment.rubric is None:
             return None
+        self._panels.build_panel(environment, options)  # which refuses judges that are none
         chosen = self._panels.resolve_options(environment, options)
         return bound_unknown_group(chosen, self._panels, texts=texts).amount
 

@@ -472,7 +472,10 @@ def create_world_editors_router(world_service: WorldService, workers: Workers, r
         if parse_name(world) is None:
             return renderer.render_missing(request, "world", world, "/view/worlds", "Show every world.")
         sent = await read_fields(request, _MAX_FORM)
-        await world_service.set_memory(world, pick_field(sent, "kept") == "true")
+        kept = pick_field(sent, "kept")
+        if kept not in ("true", "false"):  # an empty form must forget nothing
+            raise InvalidRequest("wanted is true or false", field="kept")
+        await world_service.set_memory(world, kept == "true")
         return redirect(request, f"/view/worlds/{world}")
 
     return router
