@@ -23,7 +23,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from app.characters.actions import SceneFault, TemptingReply
-from app.characters.lorebooks import mentions, normalise_spelling, split_spoken_words
+from app.characters.lorebooks import mentions, normalise_spelling, spell_spoken
 from app.characters.schema import SAID, CharacterSheet, Text, Word, Words
 from app.domain.scores import TURN_TAKING, Score, VerifiedPart, add_part
 from app.domain.values import Frozen, Name
@@ -276,19 +276,14 @@ def list_unheard_terms(turns: Sequence[SeatTurn]) -> tuple[str, ...]:
 
 def order_turn(turn: SeatTurn, say: str, said: str) -> tuple[CompanyLine, ...]:
     """The lines of a further turn, in which the player says `say`. Whom the last line names speaks next, else the first
-    in the scene's order. `said`: the character's words before, as `split_spoken_words` has them, with one space around
-    each."""
+    in the scene's order. `said`: the character's words before, as `spell_spoken` has them."""
     left = [*turn.lines, CompanyLine(speaker=PLAYER, text=say), *turn.answers]
     ordered: list[CompanyLine] = []
     while left:
-        place = next((place for place, line in enumerate(left) if _spell(line.speaker) in said), 0)
+        place = next((place for place, line in enumerate(left) if spell_spoken(line.speaker) in said), 0)
         ordered.append(left.pop(place))
-        said = _spell(ordered[-1].text)
+        said = spell_spoken(ordered[-1].text)
     return tuple(ordered)
-
-
-def _spell(text: str) -> str:
-    return f" {' '.join(split_spoken_words(text))} "
 
 
 # Whose turn it is.

@@ -571,6 +571,11 @@ def split_spoken_words(text: str) -> Sequence[str]:
     return _SPOKEN_WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
+def spell_spoken(text: str) -> str:
+    """The same words with one space around each, so that `in` finds whole phrases."""
+    return f" {' '.join(split_spoken_words(text))} "
+
+
 def normalise_spelling(text: str) -> str:
     """NFKC and case-folded words, each with a single space around it."""
     folded = unicodedata.normalize("NFKC", text).casefold().replace("’", "'")

@@ -23,7 +23,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, StringConstraints, TypeAdapter, model_validator
 
 from app.characters.actions import TemptingReply
-from app.characters.lorebooks import split_spoken_words
+from app.characters.lorebooks import spell_spoken, split_spoken_words
 from app.characters.schema import SAID, Word, Words
 from app.domain.scores import RECALL, VerifiedPart
 from app.domain.values import Frozen, estimate_tokens
@@ -96,11 +96,13 @@ def find_memory_fault(earlier: Sequence[EarlierTalk], memory: SceneMemory | None
         return ""
     if not earlier:
         return "memory: nothing was said before, so give earlier"
-    told = [_spell(f"{line.speaker} {line.text}") for talk in earlier if talk.heard == "openly" for line in talk.lines]
+    told = [
+        spell_spoken(f"{line.speaker} {line.text}") for talk in earlier if talk.heard == "openly" for line in talk.lines
+    ]
     for number, terms in enumerate(memory.must_recall):
         if not any(_has_any(line, terms) for line in told):
             return f"memory.must_recall.{number}: nobody said any of these to the character openly"
-        if _has_any(_spell(opening), terms):
+        if _has_any(spell_spoken(opening), terms):
             return f"memory.must_recall.{number}: the player says it in this scene, so to say it again is no memory"
     if memory.must_not_recall and not any(_has_any(line, memory.must_not_recall) for line in told):
         return "memory.must_not_recall: nobody said any of these before"
@@ -247,7 +249,7 @@ def _affirms(clause: str, terms: Sequence[str], stale: Sequence[str], denials: S
 
 
 def _list_places(spelled: str, terms: Sequence[str]) -> list[int]:
-    return [spelled.find(_spell(term)) for term in terms if _has_any(spelled, [term])]
+    return [spelled.find(spell_spoken(term)) for term in terms if _has_any(spelled, [term])]
 
 
 def _read_sentences(spoken: str, speech: _SpeechWords) -> tuple[_Sentence, ...]:
@@ -259,10 +261,10 @@ def _iterate_sentences(text: str, speech: _SpeechWords) -> Iterator[_Sentence]:
     start = 0
     denials = tuple(speech.denials.split())
     for match in _SENTENCE.finditer(text):
-        words = _spell(match.group())
+        words = spell_spoken(match.group())
         yield _Sentence(
             words,
-            tuple(_spell(clause) for clause in _CLAUSE.findall(match.group())),
+            tuple(spell_spoken(clause) for clause in _CLAUSE.findall(match.group())),
             start,
             asks=match.group().endswith(("?", "？")),
             denials=denials if _has_any(words, denials) else (),
@@ -271,11 +273,6 @@ def _iterate_sentences(text: str, speech: _SpeechWords) -> Iterator[_Sentence]:
         start += len(words)
 
 
-def _spell(text: str) -> str:
-    """Folded words with one space around each; an apostrophe parts words."""
-    return f" {' '.join(split_spoken_words(text))} "
-
-
 def _has_any(spelled: str, terms: Sequence[str]) -> bool:
-    words = (_spell(term) for term in terms)
+    words = (spell_spoken(term) for term in terms)
     return any(term in spelled for term in words if not term.isspace())

@@ -17,7 +17,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, TypeAdapter, model_validator
 
-from app.characters.lorebooks import split_spoken_words
+from app.characters.lorebooks import spell_spoken
 from app.characters.schema import SAID, Text, Texts
 from app.domain.players import PlayerChoice, PlayerLine
 from app.domain.tasks import Message
@@ -85,7 +85,7 @@ class ScenePlayer:
     def hear(self, message: Message) -> str:
         return strip_thinking(message.content or "").text.strip()
 
-    def build_prompt(self, heard: Sequence[str], said: Sequence[str]) -> str:
+    def build_prompt(self, heard: Sequence[str], said: Sequence[str], discarded: str) -> str:
         lines = [*self.before, *_interleave(heard, said)]
         left = self.most_replies - len(heard)
         return _PROMPT.render(
@@ -96,6 +96,7 @@ class ScenePlayer:
             transcript=[json.dumps({who: text}, ensure_ascii=False) for who, text in lines],
             may_leave=len(heard) >= self.part.least_turns,
             is_last=left == 1,
+            discarded=discarded,
         )
 
     def read_answer(self, answer: str, heard: Sequence[str], said: Sequence[str]) -> PlayerLine | str:
@@ -144,13 +145,13 @@ def _find_fault(line: str, character: str, earlier: Sequence[str], theirs: Seque
         return "it holds marks of a form or a template"
     if (label := _find_label(line, character)) is not None:
         return f"it begins with {label!r}: say the player's words alone"
-    words = _spell(line)
+    words = spell_spoken(line)
     for kind, phrases in _WORDS.items():
         if any(_holds(words, line, phrase) for phrase in phrases):
             return _FAULTS[kind]
-    if any(words == _spell(one) for one in earlier):
+    if any(words == spell_spoken(one) for one in earlier):
         return "the player has said this before"
-    if any(words == _spell(one) for one in theirs):
+    if any(words == spell_spoken(one) for one in theirs):
         return f"these are words of {character}"
     return None
 
@@ -160,17 +161,12 @@ def _find_label(line: str, character: str) -> str | None:
     found = _LABEL.match(line)
     if found is None:
         return None
-    label = _spell(found[1])
+    label = spell_spoken(found[1])
     roles = {" player ", " character ", " npc ", " assistant ", " user ", " system ", " say "}
-    names = {_spell(character), *(_spell(part) for part in character.split())}
+    names = {spell_spoken(character), *(spell_spoken(part) for part in character.split())}
     return found[1] if label in roles | names else None
-
-
-def _spell(text: str) -> str:
-    """The words in the form that they are compared in, with one space around each."""
-    return f" {' '.join(split_spoken_words(text))} "
 
 
 def _holds(words: str, line: str, phrase: str) -> bool:
     """Phrases of scripts without spaces are looked for as they stand."""
-    return _spell(phrase) in words or (not phrase.isascii() and " " not in phrase and phrase in line)
+    return spell_spoken(phrase) in words or (not phrase.isascii() and " " not in phrase and phrase in line)

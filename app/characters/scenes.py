@@ -16,7 +16,7 @@ from app.characters.company import (
     order_turn,
     write_heard,
 )
-from app.characters.lorebooks import split_spoken_words
+from app.characters.lorebooks import spell_spoken
 from app.characters.memories import MOST_TALKS, EarlierTalk, SceneMemory, find_memory_fault
 from app.characters.players import PlayedPart
 from app.characters.schema import SAID, CharacterSheet, Disclosure, Language, Text, Word, Words
@@ -98,7 +98,7 @@ class SceneReaction(Frozen):
 
     def matches_reply(self, words: str) -> bool:
         """`words`: NFKC, case folded, with one space around each."""
-        return any(f" {' '.join(split_spoken_words(term))} " in words for term in self.any_of)
+        return any(spell_spoken(term) in words for term in self.any_of)
 
 
 class PlayerTurn(Frozen):

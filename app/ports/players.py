@@ -22,7 +22,8 @@ class Player(Protocol):
 
     def hear(self, message: Message) -> str: ...
 
-    def build_prompt(self, heard: Sequence[str], said: Sequence[str]) -> str: ...
+    def build_prompt(self, heard: Sequence[str], said: Sequence[str], discarded: str) -> str:
+        """`discarded`: what was wrong with the last answer; empty where there was none."""
 
     def read_answer(self, answer: str, heard: Sequence[str], said: Sequence[str]) -> PlayerLine | str:
         """The line, or what is wrong with it, as the model is told when it is asked again."""

@@ -197,9 +197,8 @@ class PlayedEpisodes:
     async def _ask(self, key: str, player: Player, transcript: Transcript, before: tuple[Judgement, ...]) -> PlayedLine:
         model = self._require_model(player.choice)
         made, fault = [*before], ""
-        question = player.build_prompt(transcript.heard, transcript.said)
         for _ in range(ASKED_AT_MOST):
-            prompt = f"{question}\n\nYour last answer was discarded: {fault}. Answer anew." if fault else question
+            prompt = player.build_prompt(transcript.heard, transcript.said, fault)
             answer = (await model.ask(prompt)).model_copy(update={"purpose": PLAYER_PURPOSE, "reading": key})
             if answer.error is not None:
                 failed = f"the player {player.choice.policy} gave no answer: {answer.error}"

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 from app.characters.actions import read_reply, score_silence, verify_calls
 from app.characters.casting import Cast, build_conversation, cast_in_scene
 from app.characters.company import PLAYER, is_pass, score_passes, verify_turns
-from app.characters.lorebooks import PreparedBooks, recall_from, split_spoken_words
+from app.characters.lorebooks import PreparedBooks, recall_from, spell_spoken
 from app.characters.memories import verify_memory
 from app.characters.players import ScenePlayer
 from app.characters.scenes import Scene, SceneEvent, SceneSet
@@ -460,7 +460,7 @@ def _find_player_line(scene: Scene, heard: Sequence[str]) -> Message | None:
 
 def _normalise_reply(reply: str) -> str:
     """The words of a reply in the form that conditions are matched against, with one space around each."""
-    return f" {' '.join(split_spoken_words(reply[:_ATTENTION]))} "
+    return spell_spoken(reply[:_ATTENTION])
 
 
 def _write_line(speaker: str, text: str) -> str:
