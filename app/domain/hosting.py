@@ -1,0 +1,45 @@
+"""Episodes that run on another's server: what it answered, as it is stored."""
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+from pydantic import Field, JsonValue
+
+from app.domain.tasks import Message, ToolSpec
+from app.domain.values import FiniteNumber, Frozen, is_absent
+
+MOST_REWARD: Final = 1e9
+"""A reward beyond this, in either direction, is a fault of the server."""
+
+
+class Opening(Frozen):
+    """What an episode begins with: the prompt, and what is offered beside it."""
+
+    messages: tuple[Message, ...]
+    tools: Annotated[tuple[ToolSpec, ...], Field(exclude_if=is_absent)] = ()
+    metadata: Annotated[dict[str, JsonValue], Field(exclude_if=is_absent)] = {}
+    """Public."""
+
+
+class HostedStep(Frozen):
+    """The server's answer to one message of the model, or to the end of an episode."""
+
+    messages: tuple[Message, ...] = ()
+    """What the model sees next."""
+    done: bool = False
+    reward: Annotated[FiniteNumber, Field(ge=-MOST_REWARD, le=MOST_REWARD)] | None = None
+    """What this adds to the reward of the episode; None where the server said nothing of it."""
+    parts: Annotated[dict[str, FiniteNumber], Field(exclude_if=is_absent)] = {}
+    """What the server says that its reward is made of, by name."""
+    failure: Annotated[str, Field(exclude_if=is_absent)] = ""
+    """Why the episode has no score: the server failed in a way that asking again would repeat."""
+    diverged: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
+    """The failure is that the session was lost, and what was played again came out otherwise or may not be played."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.done or bool(self.failure)
+
+
+StoredSteps = Mapping[str, HostedStep]
+"""By the digest of the task and of all that the model said up to there."""
