@@ -39,6 +39,7 @@ class Transcript:
     """An episode as its player knows it. `said` has an answer to each of `heard` but, after a reply, the last. `keys`
     are those of the player's turns, one after each reply."""
 
+    task_id: str
     heard: tuple[str, ...]
     said: tuple[str, ...]
     keys: tuple[str, ...]
@@ -65,7 +66,7 @@ class Transcript:
             key = digest_of_list([key, heard[-1] if index % 2 == 0 else said[-1]])
             if index % 2 == 0:
                 keys.append(key)
-        return cls(tuple(heard), tuple(said), tuple(keys))
+        return cls(task_id, tuple(heard), tuple(said), tuple(keys))
 
     @property
     def awaits_player(self) -> bool:
@@ -203,14 +204,14 @@ class PlayedEpisodes:
             if answer.error is not None:
                 failed = f"the player {player.choice.policy} gave no answer: {answer.error}"
                 kept = (*made, answer)[-_MOST_ANSWERS:]
-                return await self._lines.put(key, PlayedLine(fault=failed, passing=True, made=kept))
+                return await self._lines.put(key, transcript.task_id, PlayedLine(fault=failed, passing=True, made=kept))
             line = player.read_answer(answer.raw, transcript.heard, transcript.said)
             if isinstance(line, PlayerLine):
-                return await self._lines.put(key, PlayedLine(line=line, made=(*made, answer)))
+                return await self._lines.put(key, transcript.task_id, PlayedLine(line=line, made=(*made, answer)))
             fault = line
             made.append(answer.model_copy(update={"error": f"discarded: {fault}", "failure": "unusable"}))
         failed = f"no line of the player {player.choice.policy} was usable; the last one: {fault}"
-        return await self._lines.put(key, PlayedLine(fault=failed, made=tuple(made)))
+        return await self._lines.put(key, transcript.task_id, PlayedLine(fault=failed, made=tuple(made)))
 
     def _require_model(self, choice: PlayerChoice) -> PlayerModel:
         model = self._models.get(choice.policy)
