@@ -22,7 +22,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, TypeAdapter, model_validator
 
-from app.characters.actions import TemptingReply
+from app.characters.actions import SceneFault, TemptingReply
 from app.characters.lorebooks import spell_spoken, split_spoken_words
 from app.characters.schema import SAID, Word, Words
 from app.domain.scores import RECALL, VerifiedPart
@@ -195,15 +195,28 @@ class _Sentence:
         return chooses and any(_affirms(clause, terms, stale, self.denials) for clause in self.clauses)
 
 
-def verify_memory(spoken: str, memory: SceneMemory, earlier: Sequence[EarlierTalk], language: str) -> VerifiedPart:
-    """The value of a reply's spoken words. In a language without a list of denials nothing is called false."""
+def list_kept_terms(earlier: Sequence[EarlierTalk]) -> tuple[str, ...]:
+    """Words by which a reply would tell what was told in confidence, or what the character did not hear."""
+    return tuple(term for talk in earlier for term in talk.leak_terms)
+
+
+def find_memory_doubts(exemplar: str, memory: SceneMemory, kept: Sequence[str], language: str) -> Iterator[SceneFault]:
+    """What is wrong with the reply that the scene's author calls right. Tempting replies may be for judges to tell."""
+    verified = verify_memory(exemplar, memory, kept, language)
+    if verified.value < 1.0:
+        yield SceneFault("exemplar", f"it earns {verified.value:.2f} of what is recalled: {verified.note}")
+
+
+def verify_memory(spoken: str, memory: SceneMemory, kept: Sequence[str], language: str) -> VerifiedPart:
+    """The value of a reply's spoken words. In a language without a list of denials nothing is called false. `kept`: as
+    `list_kept_terms`."""
     speech = _SPEECH.get(language)
     if speech is None:
-        memory, earlier, speech = memory.model_copy(update={"must_not_recall": (), "never_told": ()}), (), _NO_WORDS
+        memory, kept, speech = memory.model_copy(update={"must_not_recall": (), "never_told": ()}), (), _NO_WORDS
     sentences = _read_sentences(spoken, speech)
     if any(sentence.states(memory.never_told) for sentence in sentences):
         return _value(0.0, "it states what nobody said", flags=("false_memory",))
-    if any(sentence.states([term for talk in earlier for term in talk.leak_terms]) for sentence in sentences):
+    if any(sentence.states(kept) for sentence in sentences):
         note = "it tells what was told in confidence, or what the character did not hear"
         return _value(0.0, note, flags=("tells_on_others",))
     places = [_find_recalled(sentences, terms, memory.must_not_recall) for terms in memory.must_recall]

@@ -20,7 +20,7 @@ from app.characters.actions import read_reply, score_silence, verify_calls
 from app.characters.casting import Cast, build_conversation, cast_in_scene
 from app.characters.company import PLAYER, is_pass, score_passes, verify_turns
 from app.characters.lorebooks import PreparedBooks, recall_from, spell_spoken
-from app.characters.memories import verify_memory
+from app.characters.memories import list_kept_terms, verify_memory
 from app.characters.players import ScenePlayer
 from app.characters.scenes import Scene, SceneEvent, SceneSet
 from app.characters.schema import LANGUAGES, CharacterSheet, SheetSecret, Text
@@ -413,7 +413,8 @@ def _build_single_entry(cast: Cast, completion: Completion, hear: _ReplyFilter) 
                 return score_silence(action)
             verified.append(action)
     if scene.memory is not None:
-        verified.append(verify_memory(hear(line), scene.memory, scene.earlier, cast.sheet.voice.language))
+        kept = list_kept_terms(scene.earlier)
+        verified.append(verify_memory(hear(line), scene.memory, kept, cast.sheet.voice.language))
     return CandidateEntry(line, verified=tuple(verified))
 
 
