@@ -93,6 +93,7 @@ def test_a_server_that_fails_is_asked_again_and_costs_no_reward(client: TestClie
     turn = step(client, task, episode)
     told = refused["code"], failed["scores"][0]["reason"], [one["content"] for one in turn["messages"]]
     assert told == ("player_failed", "player_failed", ["And if I only have one?"])
+    assert refused["detail"] == "the player carter gave no answer: the player's server answered 404: no such model"
 
 
 def test_params_name_a_policy_that_plays_and_judges_nothing(tmp_path: Path, carter: ChatServer) -> None:
