@@ -22,7 +22,7 @@ from app.domain.tasks import Completion, Message, Turn
 from app.domain.values import digest_of_list, is_same_model, suggest
 from app.ports.players import Player, PlayerLineStore, PlayerModel
 from app.service.requests import SingleFlight
-from app.toolkit.replay import score_forgery
+from app.toolkit.replay import iterate_turns, score_forgery
 
 ASKED_AT_MOST: Final = 3
 """How often a model is asked for one line: once, and twice more with what was wrong."""
@@ -51,21 +51,14 @@ class Transcript:
         said: list[str] = []
         keys: list[str] = []
         key = task_id
-        for index, message in enumerate(messages):
-            field = f"messages[{index}]"
-            if index % 2 == 0:
-                if message.role != "assistant":
-                    raise InvalidRequest("here the character speaks: an assistant message", field=field)
-                if len(heard) == player.most_replies:
-                    raise InvalidRequest("the episode was over before", field=field)
-                heard.append(player.hear(message))
-            elif message != Message(role="user", content=message.content or ""):
-                raise InvalidRequest("here the player speaks: a user message with nothing but words", field=field)
-            else:
-                said.append(message.content or "")
-            key = digest_of_list([key, heard[-1] if index % 2 == 0 else said[-1]])
-            if index % 2 == 0:
+        for _, message in iterate_turns(messages, player.most_replies):
+            words = player.hear(message) if message.role == "assistant" else message.content or ""
+            key = digest_of_list([key, words])
+            if message.role == "assistant":
+                heard.append(words)
                 keys.append(key)
+            else:
+                said.append(words)
         return cls(task_id, tuple(heard), tuple(said), tuple(keys))
 
     @property

@@ -32,7 +32,7 @@ from app.domain.players import PlayerChoice
 from app.domain.scores import Score, VerifiedPart, add_part
 from app.domain.tasks import Completion, Message, Passage, Turn
 from app.domain.values import FiniteJson, Frozen, Name, Split, canonical_json, digest, estimate_tokens, suggest
-from app.toolkit.replay import score_forgery
+from app.toolkit.replay import iterate_turns, score_forgery
 from app.toolkit.thoughts import strip_thinking
 
 _ROSTERS = 64
@@ -316,20 +316,16 @@ class SceneEpisode:
         replies: list[str] = []
         heard: list[str] = []
         said: list[str] = []
-        for index, message in enumerate(messages):
-            field = f"messages[{index}]"
-            if index % 2 == 0:
-                if message.role != "assistant":
-                    raise InvalidRequest("here the character speaks: an assistant message", field=field)
-                if len(replies) == scene.max_turns:
-                    raise InvalidRequest("the scene was over before", field=field)
-                replies.append(message.content or "")
-                heard.append(hear(message.content or ""))
+        for field, message in iterate_turns(messages, scene.max_turns):
+            words = message.content or ""
+            if message.role == "assistant":
+                replies.append(words)
+                heard.append(hear(words))
                 continue
             # What a model said as the player was compared with its stored lines before.
-            if message.role != "user" or (scene.played is None and message != _find_player_line(scene, heard)):
+            if scene.played is None and message != _find_player_line(scene, heard):
                 raise InvalidRequest("this is not what the player said here", field=field)
-            said.append(message.content or "")
+            said.append(words)
         return cls(scene, tuple(replies), tuple(heard), tuple(said[: max(len(replies) - 1, 0)]))
 
     def write_transcript(self) -> str:
