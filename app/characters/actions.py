@@ -169,10 +169,13 @@ def offer_tools(actions: Actions, given: Sequence[ToolSpec]) -> tuple[ToolSpec, 
     return tuple({tool.function.name: tool for tool in (*own, *given)}.values())
 
 
-def write_reply(line: str, calls: Sequence[ParsedCall]) -> Completion:
+def write_calls(calls: Sequence[ParsedCall | DoneCall]) -> tuple[ToolCall, ...]:
+    return tuple(ToolCall(function=FunctionCall(name=call.name, arguments=call.arguments)) for call in calls)
+
+
+def write_reply(line: str, calls: Sequence[ParsedCall | DoneCall]) -> Completion:
     """A line and calls as one message, as a server answers them."""
-    called = tuple(ToolCall(function=FunctionCall(name=call.name, arguments=call.arguments)) for call in calls)
-    return Completion(messages=(Message(role="assistant", content=line, tool_calls=called),))
+    return Completion(messages=(Message(role="assistant", content=line, tool_calls=write_calls(calls)),))
 
 
 # What authors may get wrong.
