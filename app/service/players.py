@@ -8,7 +8,7 @@ again has it asked again.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -28,8 +28,6 @@ ASKED_AT_MOST: Final = 3
 """How often a model is asked for one line: once, and twice more with what was wrong."""
 _MOST_ANSWERS: Final = 20
 """Newest answers that are kept of a turn whose server fails again and again."""
-_PARAM: Final = "player"
-"""The param of an environment that names the model, as a `PlayerChoice`."""
 
 ParamsT = TypeVar("ParamsT", bound=BaseModel)
 
@@ -128,14 +126,18 @@ class PlayedEpisodes:
         self._lines = lines
         self._flights = SingleFlight[PlayedLine]("a player could not be asked")
 
-    def name_version(self, params: ParamsT, judges: Iterable[str]) -> ParamsT:
-        """The params with the version of the model that they name, so that the tasks are of this version alone.
-        `judges` are the models that judge there. InvalidRequest for a policy that plays no players, for a version that
-        it has not, and for a model that would be judge and player."""
-        chosen = getattr(params, _PARAM, None)
-        if not isinstance(chosen, PlayerChoice):
-            return params
-        field = f"params.{_PARAM}"
+    def name_version(self, params: ParamsT, judges: Collection[str]) -> ParamsT:
+        """The params with the version of each model that one of them names as a `PlayerChoice`, so that the tasks are
+        of this version alone. `judges` are the models that judge there. InvalidRequest for a policy that plays no
+        players, for a version that it has not, and for a model that would be judge and player."""
+        named = {
+            name: self._name_version_of(value, f"params.{name}", judges)
+            for name, value in params
+            if isinstance(value, PlayerChoice)
+        }
+        return params.model_copy(update=named) if named else params
+
+    def _name_version_of(self, chosen: PlayerChoice, field: str, judges: Collection[str]) -> PlayerChoice:
         model = self._models.get(chosen.policy)
         if model is None:
             near = suggest(chosen.policy, self._models)
@@ -150,7 +152,7 @@ class PlayedEpisodes:
                 f"{chosen.policy} is the model of a judge too; choose another, or set `as_player.allow_judge`",
                 field=f"{field}.policy",
             )
-        return params.model_copy(update={_PARAM: chosen.model_copy(update={"version": model.version})})
+        return chosen.model_copy(update={"version": model.version})
 
     async def step(self, task_id: str, player: Player, messages: Sequence[Message]) -> Turn:
         """What the player says after the last message. InvalidRequest for lines that it did not say; PlayerFailed where
