@@ -161,6 +161,7 @@ def _rank_turns(turns: Sequence[Sequence[EarlierLine]], conversation: str) -> li
 class _SpeechWords(Frozen):
     denials: str
     alternatives: str
+    ranges: tuple[str, ...] = ()
 
 
 _SPEECH: Final = read_packaged_data(Path(__file__).with_name("memory_words.yaml"), TypeAdapter(dict[str, _SpeechWords]))
@@ -183,15 +184,18 @@ class _Sentence:
     denials: tuple[str, ...]
     """Those of the language, if it has any of them."""
     leaves_open: bool
+    ranges: tuple[str, ...]
 
     def states(self, terms: Sequence[str]) -> bool:
         return not self.asks and not self.denials and _has_any(self.words, terms)
 
     def recalls(self, terms: Sequence[str], stale: Sequence[str]) -> bool:
-        """Beside what is stale, what holds must be chosen: "Friday or Sunday" and "Friday, not Sunday" do not."""
+        """Beside what is stale, what holds must be chosen: "Friday or Sunday", "between Friday and Sunday" and "Friday,
+        not Sunday" do not."""
         if not _has_any(self.words, stale):
             return _has_any(self.words, terms)
-        chooses = not self.asks and not self.leaves_open
+        spans = any(_spans(clause, one, terms, stale) for clause in self.clauses for one in self.ranges)
+        chooses = not self.asks and not self.leaves_open and not spans
         return chooses and any(_affirms(clause, terms, stale, self.denials) for clause in self.clauses)
 
 
@@ -261,6 +265,14 @@ def _affirms(clause: str, terms: Sequence[str], stale: Sequence[str], denials: S
     return not denied or _has_any(before[max(denied) :], stale)
 
 
+def _spans(clause: str, limits: str, terms: Sequence[str], stale: Sequence[str]) -> bool:
+    """Whether what is stale and what holds are the two ends of a range, such as "between Friday and Sunday"."""
+    opens, joins = map(spell_spoken, limits.split())
+    first, _, second = clause.partition(opens)[2].partition(joins)
+    ends = (f" {first} ", f" {second} ")
+    return any(_has_any(one, terms) and _has_any(other, stale) for one, other in (ends, ends[::-1]))
+
+
 def _list_places(spelled: str, terms: Sequence[str]) -> list[int]:
     return [spelled.find(spell_spoken(term)) for term in terms if _has_any(spelled, [term])]
 
@@ -282,6 +294,7 @@ def _iterate_sentences(text: str, speech: _SpeechWords) -> Iterator[_Sentence]:
             asks=match.group().endswith(("?", "？")),
             denials=denials if _has_any(words, denials) else (),
             leaves_open=_has_any(words, speech.alternatives.split()),
+            ranges=speech.ranges,
         )
         start += len(words)
 
