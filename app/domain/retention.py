@@ -28,9 +28,9 @@ KEPT_BECAUSE: Final[dict[_KeptReason, str]] = {
     "in_pieces": "still gathering pieces",
 }
 
-LeftoverKind = Literal["leases", "idempotency_keys", "judge_cache"]
+LeftoverKind = Literal["leases", "idempotency_keys", "judge_cache", "player_lines"]
 """What is stored beside groups and is of no use after a time: leases that ended, keys of requests, cached answers of
-judges."""
+judges, lines of players in episodes that were never scored."""
 
 
 class PruneRule(Frozen):
@@ -47,7 +47,7 @@ class PruneRule(Frozen):
     def leftovers(self) -> tuple[LeftoverKind, ...]:
         if self.before is None:
             return ()
-        return ("leases",) if self.runs else ("leases", "idempotency_keys", "judge_cache")
+        return ("leases",) if self.runs else ("leases", "idempotency_keys", "judge_cache", "player_lines")
 
 
 def describe_pruned(group_id: str) -> str:
@@ -161,6 +161,7 @@ class Pruned(Frozen):
     leases: int = 0
     idempotency_keys: int = 0
     judge_cache: int = 0
+    player_lines: int = 0
 
     def __add__(self, other: "Pruned") -> "Pruned":
         mine, theirs = self.model_dump(), other.model_dump()
