@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -26,6 +27,8 @@ from tests.support.played_episodes import (
     step,
 )
 from tests.support.playground import serve_here
+
+SERVE = ("app.cli", "serve")
 
 
 @pytest.fixture
@@ -115,23 +118,35 @@ def test_params_name_a_policy_that_plays_and_judges_nothing(tmp_path: Path, cart
     ]
 
 
-def test_a_killed_gateway_goes_on_with_the_same_lines_and_the_same_reward(tmp_path: Path, carter: ChatServer) -> None:
-    """The line that it stored before it died is not asked for again, whatever the model would say now."""
+@pytest.mark.parametrize("again", ["restarted", pytest.param("replica", marks=pytest.mark.slow)])
+def test_a_line_is_said_and_paid_once_though_its_gateway_was_killed_before_it_answered(
+    client: TestClient, carter: ChatServer, tmp_path: Path, request: pytest.FixtureRequest, again: str
+) -> None:
+    """Whoever is asked for the step next says the line that is stored, whatever the model would say now."""
+    whole = play(client, task := ask_task(client))
+    reward = score(client, task, whole)["rewards"]
+    carter.received.clear()
     variables = {"ATROPOS_ENVS_POLICIES": json.dumps(build_settings(carter.url))}
-    with processes.serving(tmp_path, settings=variables) as served:
-        with httpx.Client(base_url=served.url, timeout=60) as client:
-            task = ask_task(client, run="played")
-            episode = [*say(REPLIES[0]), *step(client, task, say(REPLIES[0]))["messages"]]
-        served.kill()
-    carter.script = say_in_turn(tuple(line.replace("only", "just") for line in CALM))
-    with (
-        processes.serving(tmp_path, settings=variables) as served,
-        httpx.Client(base_url=served.url, timeout=60) as client,
-    ):
-        whole = play(client, task)
-        first, again = (score(client, task, whole, run="played") for _ in range(2))
-        spent = client.get("/runs/played").json()["judging"]["spent"]
-    assert (whole[:2] == episode, first == again, first["outcome"], spent["calls"]) == (True, True, "scored", 3)
+    if again == "replica":
+        variables["ATROPOS_ENVS_DATABASE_URL"] = request.getfixturevalue("postgres").empty()
+    with ExitStack() as opened:
+
+        def start(name: str, *program: str) -> httpx.Client:
+            (folder := tmp_path / name).mkdir(exist_ok=True)
+            served = opened.enter_context(processes.serving(folder, settings=variables, program=program))
+            return opened.enter_context(httpx.Client(base_url=served.url, timeout=60))
+
+        dying = start("first", "tests.support.killed_at_step", "2")
+        other = start("second", *SERVE) if again == "replica" else None
+        task = ask_task(dying, run="played")
+        assert step(dying, task, whole[:1])["messages"] == whole[1:2]
+        with pytest.raises(httpx.TransportError):
+            step(dying, task, whole[:3])
+        carter.script = say_in_turn(tuple(line.replace("sister", "brother") for line in CALM))
+        living = other or start("first", *SERVE)
+        told = [play(living, task), *(score(living, task, whole, run="played")["rewards"] for _ in range(2))]
+        spent = living.get("/runs/played").json()["judging"]["spent"]
+    assert (told, len(carter.received), spent["calls"]) == ([whole, reward, reward], 3, 3)
 
 
 def test_over_openenv_the_player_is_an_observation_and_the_reward_the_native_one(client: TestClient) -> None:
