@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.agent_episodes import Job, plan_jobs, read_groups, score_natively, write_rows
 from tests.support.lossy_gateway import losing_replies
+from tests.support.played_episodes import PARAMS as PLAYED
+from tests.support.played_episodes import REPLIES, SAID, find_index, serving_player
 from tests.support.preferring import FEWER
 from tests.support.reward_trainers import Judged
 from tests.support.serving import Served
@@ -149,6 +151,23 @@ def test_tokens_are_those_of_the_chat_template(gateway: Served, tmp_path: Path, 
         whole = [*jobs[0].row["prompt"], *rollout["completion"]["messages"]]
         expected.append("\n".join(opens.format(one["role"]) + one["content"] + player.end for one in whole))
     assert sorted(one["whole"] for one in group) == sorted(expected)
+
+
+@every_player
+def test_a_model_that_plays_the_player_is_heard_and_not_trained_on(tmp_path: Path, player: Player) -> None:
+    """Where replies get lost, too: it has said its line by then."""
+    said, run = [[*REPLIES], ["Nay.", *REPLIES[1:]]], f"{player.rows}-played"
+    with serving_player(tmp_path) as served, losing_replies(served.url, each=3) as lossy:
+        chosen = ("--first", str(find_index(served.url)), "--count", "1")
+        (row,) = write_rows(tmp_path, served.url, player.rows, "npc_arena", *chosen, **PLAYED)
+        (group,) = play(tmp_path, player, lossy.url, run, [Job(row, said)]).groups
+        stored = read_groups(served.url, run)
+        natively = score_natively(served.url, "npc_arena", stored)
+    heard = [[one["content"] for one in each["completion"]["messages"][1::2]] for each in stored[0]["rollouts"]]
+    due = sorted(("".join(f"{reply}{player.end}" for reply in one[:4]) for one in said), reverse=True)
+    trained = sorted(((one["trained"], one["reward"]) for one in group), reverse=True)
+    assert (heard, [text for text, _ in trained]) == ([[*SAID]] * 2, due)
+    assert sorted(reward for _, reward in trained) == sorted(natively[0])
 
 
 def compare_answers(
