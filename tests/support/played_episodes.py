@@ -49,8 +49,13 @@ def build_settings(url: str, **player: Any) -> dict[str, Any]:
 
 @contextmanager
 def serving_player(folder: Path, **settings: str) -> Iterator[Served]:
-    """A gateway in a process of its own whose player says `CALM`."""
-    with serving_chat(say_in_turn(CALM)) as carter:
+    """A gateway in a process of its own whose player says `CALM`, and nothing usable in the scene `FAILING`."""
+    calm = say_in_turn(CALM)
+
+    def script(number: int, received: Received) -> Reply:
+        return answer("Hm?") if "my brother" in received.messages[-1]["content"] else calm(number, received)
+
+    with serving_chat(script) as carter:
         policies = json.dumps(build_settings(carter.url))
         with serving(folder, settings={"ATROPOS_ENVS_POLICIES": policies, **settings}) as served:
             yield served
@@ -58,6 +63,7 @@ def serving_player(folder: Path, **settings: str) -> Iterator[Served]:
 
 PARAMS: Mapping[str, Any] = {"turns": "multi", "player": {"policy": "carter"}}
 SCENE = "hob_tarrant-played-fare_short"
+FAILING = "hob_tarrant-played-drowned_brother"
 
 
 def ask_task(client: Client, scene: str = SCENE, **more: Any) -> dict[str, Any]:
@@ -66,10 +72,10 @@ def ask_task(client: Client, scene: str = SCENE, **more: Any) -> dict[str, Any]:
     return task
 
 
-def find_index(url: str) -> int:
-    """Of the scene's task among all of these params, as `tasks --first` takes it."""
+def find_index(url: str, scene: str = SCENE) -> int:
+    """Of a scene's task among all of these params, as `tasks --first` takes it."""
     with httpx.Client(base_url=url, timeout=60) as client:
-        index: int = client.get(f"/tasks/{ask_task(client)['task_id']}").json()["index"]
+        index: int = client.get(f"/tasks/{ask_task(client, scene)['task_id']}").json()["index"]
     return index
 
 

@@ -13,10 +13,13 @@ from app.envs.npc_arena.environment import NpcArena
 from app.settings import Settings
 from tests.support import serving as processes
 from tests.support.chat_server import ChatServer, Reply, serving
+from tests.support.nemo_gym import build_response, build_row
+from tests.support.nemo_gym import say as say_item
 from tests.support.openenv import talking
 from tests.support.played_episodes import (
     CALM,
     REPLIES,
+    SAID,
     answer,
     ask_task,
     build_settings,
@@ -51,7 +54,7 @@ def test_a_model_plays_the_player_and_its_lines_are_stored_once(client: TestClie
     group = score(client, task, episode, again)
     said = [message["content"] for message in episode if message["role"] == "user"]
     told = said, again == episode, len(carter.received), group["outcome"], len(set(group["rewards"]))
-    assert told == (["And if I only have one?", "My sister is ill.", "Keep your boat, then."], True, 3, "scored", 1)
+    assert told == ([*SAID], True, 3, "scored", 1)
 
 
 def test_a_player_that_says_nothing_usable_three_times_ends_its_episode_unscored(
@@ -149,12 +152,34 @@ def test_a_line_is_said_and_paid_once_though_its_gateway_was_killed_before_it_an
     assert (told, len(carter.received), spent["calls"]) == ([whole, reward, reward], 3, 3)
 
 
-def test_over_openenv_the_player_is_an_observation_and_the_reward_the_native_one(client: TestClient) -> None:
+def test_over_openenv_and_nemo_gym_the_player_is_an_observation_and_the_reward_the_native_one(
+    client: TestClient,
+) -> None:
+    """NeMo Gym's agents send a step again whose answer was lost."""
     task = ask_task(client)
+    native = score(client, task, play(client, task))["rewards"][0]
     with talking(client, NpcArena.name) as talk:
         talk.told("reset", task_id=task["task_id"])
         turns = [talk.told("step", text=reply) for reply in REPLIES[:4]]
-    seen = [turn["observation"]["text"] for turn in turns]
-    native = score(client, task, play(client, task))["rewards"][0]
-    said = ["And if I only have one?", "My sister is ill.", "Keep your boat, then.", ""]
-    assert (seen, turns[-1]["done"], turns[-1]["reward"]) == (said, True, native)
+    url, row = "/compat/nemo_gym/npc_arena/run=gym", build_row(task["task_id"], 0, 0)
+    client.post(f"{url}/reset", json=row).raise_for_status()
+    sent = [row | {"response": build_response(say_item(reply))} for reply in REPLIES[:4]]
+    twice = [[client.post(f"{url}/step", json=one).json() for _ in range(2)] for one in sent]
+    steps = [one for one, again in twice if one == again]
+    over_openenv = [turn["observation"]["text"] for turn in turns], turns[-1]["done"], turns[-1]["reward"]
+    over_nemo_gym = [one["observation"] for one in steps], steps[-1]["terminated"], steps[-1]["reward"]
+    assert (over_openenv, over_nemo_gym) == (([*SAID, ""], True, native), ([*SAID, None], True, native))
+
+
+def test_over_nemo_gym_a_player_that_fails_is_asked_again_or_ends_the_episode_without_a_reward(
+    client: TestClient, carter: ChatServer
+) -> None:
+    url, row = "/compat/nemo_gym/npc_arena/run=failing", build_row(ask_task(client)["task_id"], 0, 0)
+    client.post(f"{url}/reset", json=row).raise_for_status()
+    sent = row | {"response": build_response(say_item("Two coppers."))}
+    told = []
+    for script in (lambda *_: Reply(b"{}", status=404), lambda *_: answer("Hm?")):
+        carter.script = script
+        replies = [client.post(f"{url}/step", json=sent) for _ in range(2)]
+        told.append([(one.status_code, one.json()["code"], one.json().get("reason")) for one in replies])
+    assert told == [[(503, "player_failed", None)] * 2, [(422, "unscored", "player_failed")] * 2]
