@@ -416,6 +416,7 @@ class HostedStepTable(TableRecord, table=True):
 
     __tablename__ = "hosted_steps"
     key: str = Field(primary_key=True)
+    task_id: str
     body: str = Field(sa_type=Text)
     created_at: int = Field(sa_type=BigInteger, index=True)
 
