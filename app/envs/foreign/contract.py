@@ -4,7 +4,7 @@ A kind is one file with one class, a `ForeignServer`: it says what the server is
 session takes the model's messages and returns what the server answers. All else is here or in the service: tasks and
 their digests, leases, the store, replays of lost sessions, scores. An environment with rows has its tasks before a
 session is open. One without has seeds: its prompt is what a session begins with, and is frozen when the task is handed
-out.
+out. So is that of a row without messages.
 
     openenv     a URL; sessions over its web socket
     nemo_gym    the URL of a resources server, and rows
@@ -37,6 +37,7 @@ class ForeignRow:
     included; nobody else sees it."""
 
     messages: tuple[Message, ...]
+    """Empty where a session begins with the prompt, as with seeds."""
     hidden: JsonValue
     tools: tuple[ToolSpec, ...] = ()
     metadata: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -164,9 +165,10 @@ class ForeignEnvironment(Environment):
         split: Split = "test" if task.metadata["split"] == "test" else "train"
         index = int(str(task.metadata["index"]))
         rows = self.description.rows
-        start = Start(split, index, find_seed(split, index), None if rows is None else rows[split][index].hidden)
+        row = None if rows is None else rows[split][index]
+        start = Start(split, index, find_seed(split, index), None if row is None else row.hidden)
         opening = Opening(messages=task.messages, tools=task.tools) if task.messages else None
-        return _Host(self.server, self.description, start, opening, opens_prompt=rows is None)
+        return _Host(self.server, self.description, start, opening, opens_prompt=row is None or not row.messages)
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         raise HostFailed(f"{self.name} is scored where its episodes run")
