@@ -4,7 +4,7 @@ A kind is one file with one class, a `ForeignServer`: it says what the server is
 session takes the model's messages and returns what the server answers. All else is here or in the service: tasks and
 their digests, leases, the store, replays of lost sessions, scores. An environment with rows has its tasks before a
 session is open. One without has seeds: its prompt is what a session begins with, and is frozen when the task is handed
-out. So is that of a row without messages.
+out.
 
     openenv     a URL; sessions over its web socket
     nemo_gym    the URL of a resources server, and rows
@@ -18,9 +18,8 @@ from typing import Any, ClassVar, Final, Protocol, Self
 from pydantic import BaseModel, JsonValue
 
 from app.domain.errors import EnvironmentUnavailable, HostFailed
-from app.domain.hosting import Opening
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Context, Message, Task, ToolSpec
+from app.domain.tasks import Completion, Context, Message, Opening, Task, ToolSpec
 from app.domain.values import NoParams, Split, digest
 from app.ports.environment import Datasets, Environment, Tools
 from app.ports.hosts import EpisodeHost, HostedSession, HostLimits, RewardRange
@@ -37,7 +36,6 @@ class ForeignRow:
     included; nobody else sees it."""
 
     messages: tuple[Message, ...]
-    """Empty where a session begins with the prompt, as with seeds."""
     hidden: JsonValue
     tools: tuple[ToolSpec, ...] = ()
     metadata: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -52,7 +50,10 @@ class Description:
     version: str | None
     """None where the server names none, so that its rule may change unseen."""
     rows: Mapping[Split, Sequence[ForeignRow]] | None = None
-    """None: the tasks are seeds, and endless."""
+    """None: the tasks are seeds, and endless. Those of a split are in a fixed order."""
+    opens_prompt: bool = True
+    """Whether the prompt is what a session begins with, so that one is opened when a task is handed out. False: a row
+    has it all."""
     replayable: bool = False
     """Whether the same seed or row and the same messages brought the same answers twice, when it was tried."""
     notes: tuple[str, ...] = ()
@@ -97,6 +98,10 @@ class ForeignServer(Protocol):
         """Before first use. It waits for nothing: a server that is down is told by `describe`."""
 
     async def close(self) -> None: ...
+
+    async def look(self) -> str:
+        """What it says of itself, in brief: another text means that it was replaced, and is to be described anew. It is
+        asked every few seconds. HostFailed where it is down."""
 
     def describe_blocking(self) -> Description:
         """Called in a thread, while the event loop of `open` runs. HostFailed where the server gives no answer."""
@@ -147,8 +152,8 @@ class ForeignEnvironment(Environment):
         row = None if self.description.rows is None else self.description.rows[split][index]
         about: dict[str, JsonValue] = {"source": self.origin, "split": split, "index": index}
         return Task(
-            messages=() if row is None else row.messages,
-            tools=() if row is None else row.tools,
+            messages=() if row is None or self.description.opens_prompt else row.messages,
+            tools=() if row is None or self.description.opens_prompt else row.tools,
             max_turns=self.server.options.max_turns,
             metadata={**({} if row is None else row.metadata), **about},
             reference={"split": split, "index": index},
@@ -165,10 +170,9 @@ class ForeignEnvironment(Environment):
         split: Split = "test" if task.metadata["split"] == "test" else "train"
         index = int(str(task.metadata["index"]))
         rows = self.description.rows
-        row = None if rows is None else rows[split][index]
-        start = Start(split, index, find_seed(split, index), None if row is None else row.hidden)
+        start = Start(split, index, find_seed(split, index), None if rows is None else rows[split][index].hidden)
         opening = Opening(messages=task.messages, tools=task.tools) if task.messages else None
-        return _Host(self.server, self.description, start, opening, opens_prompt=row is None or not row.messages)
+        return _Host(self.server, self.description, start, opening)
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         raise HostFailed(f"{self.name} is scored where its episodes run")
@@ -182,7 +186,6 @@ class _Host:
     description: Description
     begins: Start
     opening: Opening | None
-    opens_prompt: bool
 
     @property
     def server(self) -> str:
