@@ -76,7 +76,7 @@ class EpisodeHost(Protocol):
     def reward_range(self) -> RewardRange: ...
 
     async def open(self) -> HostedSession:
-        """HostFailed."""
+        """HostFull where the server has no place; HostFailed."""
 
 
 class WatchedServer(Protocol):

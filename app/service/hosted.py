@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 
 from pydantic import JsonValue
 
-from app.domain.errors import HostFailed, InvalidRequest
+from app.domain.errors import HostFailed, HostFull, InvalidRequest
 from app.domain.hosting import HostedStep, StoredSteps
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Context, Message, Opening, Turn
@@ -41,6 +41,7 @@ LOOK_SECONDS: Final = 15.0
 _END: Final = "end"
 """In the place of a message, in the key of what an episode adds that ends before it is done."""
 _FAILURES_BEFORE_REST: Final = 5
+_FULL_PAUSE_SECONDS: Final = 0.2
 _REST_SECONDS: Final = 15.0
 """A server that failed so often in a row is asked nothing for so long: every request would wait for its deadline."""
 _MOST_CRITERIA: Final = 32
@@ -155,10 +156,17 @@ class _Server:
         self.held.setdefault(key, []).append(_Held(session, time.monotonic(), disposable))
         self.held.move_to_end(key)
 
-    def pop_disposable(self) -> HostedSession | None:
+    def _pop_disposable(self) -> HostedSession | None:
         """The one that was not used for longest."""
         key = next((key for key, held in self.held.items() if held[0].disposable), None)
         return None if key is None else self.take(key)
+
+    async def give_up_one(self) -> bool:
+        """Closes a session that can be had again; False where there is none."""
+        if (session := self._pop_disposable()) is None:
+            return False
+        await session.close()
+        return True
 
     def pop_unused(self, seconds: float) -> list[HostedSession]:
         """Those that nobody has used for so long."""
@@ -293,11 +301,20 @@ class HostedEpisodes:
         return session
 
     async def _open(self, server: _Server, host: EpisodeHost) -> HostedSession:
+        """Where there is no place, a held session gives way that can be had again. A server may have fewer places than
+        the settings say, so it is asked until the deadline."""
         while server.in_use + server.idle > server.most:
-            if (unused := server.pop_disposable()) is None:
+            if not await server.give_up_one():
                 raise HostFailed(f"all {server.most} sessions of {host.server} are in use")
-            await unused.close()
-        return await self._call(server, host, host.open())
+        return await self._call(server, host, self._open_when_free(server, host))
+
+    async def _open_when_free(self, server: _Server, host: EpisodeHost) -> HostedSession:
+        while True:
+            try:
+                return await host.open()
+            except HostFull:
+                await server.give_up_one()
+                await asyncio.sleep(_FULL_PAUSE_SECONDS)  # it takes a moment to notice that a session was closed
 
     async def _call(self, server: _Server, host: EpisodeHost, asked: Awaitable[AnswerT]) -> AnswerT:
         """With the deadline. HostFailed for whatever goes wrong."""
@@ -453,5 +470,4 @@ def _list_criteria(steps: Sequence[HostedStep]) -> tuple[Criterion, ...]:
 
 
 def _explain(steps: Sequence[HostedStep], rewards: Sequence[float]) -> str:
-    how = "done" if steps[-1].done else "ended early"
-    return f"the environment's own rewards, added up: {len(rewards)} of {len(steps)} answers had one ({how})"
+    return f"the environment's own rewards, added up: {len(rewards)} of {len(steps)} answers had one"

@@ -107,7 +107,7 @@ class ForeignServer(Protocol):
         """Called in a thread, while the event loop of `open` runs. HostFailed where the server gives no answer."""
 
     async def open_session(self, start: Start) -> HostedSession:
-        """HostFailed where the server gives no answer, or refuses."""
+        """HostFull where the server has no place; HostFailed where it gives no answer, or refuses."""
 
 
 _TEST_SEEDS: Final = 2**30

@@ -7,7 +7,7 @@
 
 What the server refuses in an action (VALIDATION_ERROR) is the model's fault, and handed back to it. An exception of the
 environment (EXECUTION_ERROR) ends the episode without a score. Frames have no ids, so after a timeout a socket is
-closed and never read again. A server that is full is asked again until the deadline.
+closed and never read again.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import JsonValue, SecretStr
 
-from app.domain.errors import HostFailed
+from app.domain.errors import HostFailed, HostFull
 from app.domain.hosting import HostedStep
 from app.domain.tasks import FunctionSpec, Message, Opening, ToolCall, ToolSpec
 from app.domain.values import MOST_REWARD, digest, replace_lone_surrogates
@@ -32,13 +32,14 @@ Object = dict[str, Any]
 
 _MOST_BYTES: Final = 4 * 1024 * 1024
 """Of one frame, or one answer over HTTP."""
-_FULL_PAUSE_SECONDS: Final = 0.5
 _FULL: Final = "CAPACITY_REACHED"
 _MODELS_FAULT: Final = "VALIDATION_ERROR"
 _ITS_FAULT: Final = "EXECUTION_ERROR"
 ACT: Final = "act"
 """The tool by which a model sends an action of several fields."""
 _TEXT_FIELDS: Final = ("text", "message", "prompt", "content", "observation", "stdout", "question")
+_BESIDE: Final = ("metadata", "done", "reward")
+"""Of an observation, what is no part of what it shows."""
 _PROBE: Final = "probe"
 """What is sent as an action when a server is looked at."""
 _NOTHING: Final = "(The environment shows nothing.)"
@@ -190,19 +191,15 @@ class OpenEnvServer:
     # Sessions
 
     async def _open_session(self, client: Any, actions: _Actions, start: Start) -> "OpenEnvSession":
-        while True:
-            session = OpenEnvSession(self.name, self._own, actions)
-            try:
-                with _translate_errors(self._url):
-                    session.socket = await client.ws_connect(self._socket_url, max_msg_size=_MOST_BYTES)
-                await session.reset({**self._own.reset, "seed": start.seed})
-                return session
-            except _Full:
-                await session.close()
-                await asyncio.sleep(_FULL_PAUSE_SECONDS)
-            except BaseException:
-                await session.close()
-                raise
+        session = OpenEnvSession(self.name, self._own, actions)
+        try:
+            with _translate_errors(self._url):
+                session.socket = await client.ws_connect(self._socket_url, max_msg_size=_MOST_BYTES)
+            await session.reset({**self._own.reset, "seed": start.seed})
+        except BaseException:
+            await session.close()
+            raise
+        return session
 
 
 class OpenEnvSession:
@@ -326,7 +323,7 @@ class OpenEnvSession:
             answer = _read_object(received.data, self._server)
         if answer.get("type") == "error" and _find_code(answer) not in (_MODELS_FAULT, _ITS_FAULT):
             if _find_code(answer) == _FULL:
-                raise _Full(f"{self._server} is full")
+                raise HostFull(f"{self._server} has no free place")
             raise HostFailed(f"{self._server}: {_describe_refusal(answer)}")
         return answer
 
@@ -349,11 +346,9 @@ class OpenEnvSession:
             first = [_write_text(observation.get("prompt"))] if self._seen == len(new) else []
             return "\n\n".join(text for text in (*first, *shown) if text)
         named = next((observation[name] for name in _TEXT_FIELDS if isinstance(observation.get(name), str)), None)
-        return _write_text(observation if named is None else named)
-
-
-class _Full(HostFailed):
-    """The server has no free place."""
+        if named is not None:
+            return _write_text(named)
+        return _write_text({name: value for name, value in observation.items() if name not in _BESIDE})
 
 
 @contextlib.contextmanager
