@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
-from app.domain.tasks import FunctionCall, Message, ToolCall
-from app.domain.values import ModelWords
+from app.domain.tasks import FunctionCall, FunctionSpec, Message, Opening, ToolCall, ToolSpec
+from app.domain.values import FiniteJson, ModelWords
 
 
 class _Part(BaseModel):
@@ -101,3 +101,55 @@ def write_items(message: Message, name: str, call_ids: Sequence[str]) -> list[Js
         text = arguments if isinstance(arguments, str) else json.dumps(arguments)
         items.append({"type": "function_call", "call_id": call_id, "name": call.function.name, "arguments": text})
     return items
+
+
+# Prompts
+
+
+class _PromptItem(OutputItem):
+    @model_validator(mode="after")
+    def _require_text(self) -> Self:
+        if self.type not in ("message", "function_call", "function_call_output", "reasoning"):
+            raise ValueError("it is no message, call, output of a call or thought")
+        if self.type == "message" and self.role not in ("system", "developer", "user", "assistant"):
+            raise ValueError("its role is not system, developer, user or assistant")
+        for content in (self.content, self.output):
+            parts = content if isinstance(content, list) else ()
+            if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
+                raise ValueError("it holds what is no text, such as an image")
+        return self
+
+
+class _Tool(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    type: Literal["function"]
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    description: str | None = None
+    parameters: dict[str, FiniteJson] | None = None
+
+
+def _as_items(value: object) -> object:
+    return [{"role": "user", "content": value}] if isinstance(value, str) else value
+
+
+class PromptParams(BaseModel):
+    """What a request for a response says of the prompt. How it is sampled is ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    __pydantic_extra__: dict[str, FiniteJson]
+
+    input: Annotated[tuple[_PromptItem, ...], BeforeValidator(_as_items)]
+    instructions: str | None = None
+    tools: tuple[_Tool, ...] | None = None
+
+    @property
+    def opening(self) -> Opening:
+        first = (Message(role="system", content=self.instructions),) if self.instructions else ()
+        tools = [
+            FunctionSpec(name=tool.name, description=tool.description or "", parameters=tool.parameters or {})
+            for tool in self.tools or ()
+        ]
+        return Opening(
+            messages=(*first, *read_messages(self.input)), tools=tuple(ToolSpec(function=tool) for tool in tools)
+        )
