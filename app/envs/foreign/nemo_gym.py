@@ -55,6 +55,8 @@ Shape = Literal["native", "turns"]
 Object = dict[str, JsonValue]
 
 _API: Final = "/openapi.json"
+_LIVE: Final = "/livez"
+"""Short. A server without it answers 404, which tells as much."""
 _SEED: Final = "/seed_session"
 _VERIFY: Final = "/verify"
 _MODE: Final = "/reverify_mode"
@@ -397,7 +399,7 @@ class _Lifeline:
 
     async def _send(self) -> None:
         try:
-            answer = await self._wire.send("HEAD", _API, {})
+            answer = await self._wire.send("GET", _LIVE, {})
         except HostFailed:
             self._life += 1
             return
