@@ -267,6 +267,7 @@ class HostedEpisodes:
             answer = session.finish() if ends else session.step(transcript.said[count])
             try:
                 step = _require_sound(await self._call(server, host, answer))
+                server.failures = 0  # a server may open sessions and answer no step
                 kept = await self._steps.put(key, step)
             except BaseException:
                 await session.close()
@@ -331,7 +332,6 @@ class HostedEpisodes:
             log.exception("a foreign environment broke: %s", host.server)
             self._note_failure(server)
             raise HostFailed(f"{host.server} broke: {type(error).__name__}") from error
-        server.failures = 0
         return answer
 
     def _note_failure(self, server: _Server) -> None:
