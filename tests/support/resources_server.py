@@ -37,6 +37,8 @@ class ResourcesServer:
     sets_cookies: bool = True
     deals: bool = False
     """Whether no two resets are alike."""
+    ends_connections: bool = False
+    """Whether each answer is the last of its connection, and says so."""
     port: int = 0
     sessions: dict[str, Object] = field(default_factory=dict)
     received: list[tuple[str, Object]] = field(default_factory=list)
@@ -57,6 +59,7 @@ class ResourcesServer:
         app.router.add_get("/openapi.json", self.describe)
         app.router.add_get("/reverify_mode", self.tell_mode)
         app.router.add_post("/{route}", self.answer)
+        app.on_response_prepare.append(self.prepare)
         self.runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self.runner.setup()
         site = web.TCPSite(self.runner, "127.0.0.1", self.port, reuse_address=True)
@@ -82,6 +85,11 @@ class ResourcesServer:
             schemas[route] = {"required": [*self.needs.get(route, ()), "responses_create_params"]}
         info = {"title": "FastAPI", "version": "0.1.0"}
         return web.json_response({"info": info, "paths": paths, "components": {"schemas": schemas}})
+
+    async def prepare(self, _: web.Request, response: web.StreamResponse) -> None:
+        if self.ends_connections:
+            response.force_close()
+            response.headers["connection"] = "close"
 
     async def tell_mode(self, _: web.Request) -> web.Response:
         return web.json_response(self.mode)

@@ -1,4 +1,4 @@
-"""Resources servers of NeMo Gym by URL, as 0.7.0 has them, with the rows of a file.
+"""A resources server of NeMo Gym by its URL, with the rows of a file. As release 0.7.0 has them.
 
     task     a row: its `responses_create_params` are the prompt and the tools; its other columns hold the answer, and
              are sent to the server alone
@@ -23,7 +23,7 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -718,7 +718,7 @@ class NemoGymServer:
     async def look(self) -> str:
         if self._wire is None:
             raise HostFailed(f"{self.name} is not open yet")
-        return _Api.read(await self._wire.fetch(_API)).digest
+        return hashlib.sha256(await self._wire.fetch(_API)).hexdigest()
 
     def describe_blocking(self) -> Description:
         files: dict[Split, Path] = {"train": self._own.rows}
@@ -745,10 +745,11 @@ class NemoGymServer:
             known = _Known(api.shape, _SEED in api.paths, api.shape == "turns" or mode != "stateless")
             first = rows["train"][0].columns
             if api.shape == "turns":
-                replayable = await _brings_same_twice(wire, lifeline, known, first)
+                replayable, notes = await _play_twice(wire, lifeline, known, first)
             else:
                 await (await _open_session(wire, lifeline, known, first)).close()
                 replayable = mode == "stateless"
+                notes = _list_notes(api, rows, replayable=replayable)
         self._known = known
         return Description(
             digest=digest([api.digest, {str(split): of_file for split, of_file in files.items()}]),
@@ -756,7 +757,7 @@ class NemoGymServer:
             rows={split: [_build_row(row, api.shape) for row in listed] for split, listed in rows.items()},
             opens_prompt=api.shape == "turns",
             replayable=replayable,
-            notes=tuple(_list_notes(api, rows, replayable=replayable)),
+            notes=tuple(notes),
         )
 
     @contextlib.asynccontextmanager
@@ -805,8 +806,8 @@ async def _ask_mode(wire: _Wire, api: _Api) -> str:
     return (await wire.fetch(_MODE)).decode(errors="replace").strip().strip('"') if _MODE in api.paths else "unknown"
 
 
-async def _brings_same_twice(wire: _Wire, lifeline: _Lifeline, known: _Known, row: Object) -> bool:
-    """Whether two episodes of a row begin alike, and answer alike to an empty reply."""
+async def _play_twice(wire: _Wire, lifeline: _Lifeline, known: _Known, row: Object) -> tuple[bool, list[str]]:
+    """Whether two episodes of a row begin alike, and answer alike to an empty reply; and what follows if not."""
     openings: list[Opening] = []
     steps: list[HostedStep] = []
     for _ in range(2):
@@ -816,20 +817,21 @@ async def _brings_same_twice(wire: _Wire, lifeline: _Lifeline, known: _Known, ro
             steps.append(await session.step(Message(role="assistant", content="")))
         finally:
             await session.close()
-    return openings[0] == openings[1] and steps[0] == steps[1] and not steps[0].failure
+    if openings[0] != openings[1]:
+        return False, [
+            "Two episodes of one row begin differently: a task has one episode, which is never played again."
+        ]
+    if steps[0] != steps[1] or steps[0].failure:
+        return False, ["The same row and reply brought other answers, or none: a lost episode is not played again."]
+    return True, []
 
 
 def _list_notes(api: _Api, rows: Mapping[Split, Sequence[_Read]], *, replayable: bool) -> list[str]:
     tools = {tool.function.name for listed in rows.values() for row in listed for tool in row.opening.tools}
+    without = make_printable(", ".join(sorted(name for name in tools if not api.has_route(name))))
     notes = []
-    if api.shape == "turns" and not replayable:
-        notes.append("The same row and reply brought other answers: an episode cannot be played again.")
-    if api.shape == "native" and tools and not replayable:
-        notes.append("The server does not say that it keeps no state: an episode with tools cannot be played again.")
-    if api.shape == "native" and (without := _list_without_route(api, tools)):
-        notes.append(f"The server has no route for these tools of the rows: {make_printable(', '.join(without))}.")
+    if tools and not replayable:
+        notes.append("The server does not say that it keeps no state: a lost episode with tools is not played again.")
+    if without:
+        notes.append(f"The server has no route for these tools of the rows: {without}.")
     return notes
-
-
-def _list_without_route(api: _Api, tools: Collection[str]) -> list[str]:
-    return sorted(name for name in tools if not api.has_route(name))

@@ -204,6 +204,12 @@ async def test_a_server_that_keeps_nothing_loses_nothing(tmp_path: Path) -> None
         assert (played.description.replayable, (await session.step(say("b"))).reward) == (True, 0.0)
 
 
+async def test_a_server_that_ends_each_connection_loses_no_session_by_it(tmp_path: Path) -> None:
+    async with serving(make_guess(ends_connections=True)) as server, playing(tmp_path, server, GUESS_ROW) as played:
+        session = await played.open()
+        assert [(await session.step(say(text))).reward for text in "ab"] == [-0.25, 1.0]
+
+
 @pytest.mark.parametrize(
     ("server", "row", "told"),
     [
