@@ -341,6 +341,7 @@ def _build_player_config(
         raise UserError(f"{where}.as_player has a budget in US dollars and no prices")
     return ChatJudgeConfig(
         name=f"player:{name}",  # no judge can be called so
+        role="player",
         base_url=policy.base_url,
         model=policy.model,
         api_key=read_server_key(settings, where, policy),

@@ -54,6 +54,7 @@ _MOST_CRITERIA: Final = 32
 class HostedTranscript:
     """What the model said, what it claims to have seen after each, and the key of each answer."""
 
+    task_id: str
     said: tuple[Message, ...]
     seen: tuple[tuple[Message, ...], ...]
     """Shorter by one than `said` where the last message awaits its answer, or is not followed by anything."""
@@ -78,7 +79,7 @@ class HostedTranscript:
                 raise InvalidRequest("here the model speaks: an assistant message", field=f"messages[{index}]")
             else:
                 seen[-1].append(message)
-        return cls(tuple(said), tuple(map(tuple, seen)), tuple(keys))
+        return cls(task_id, tuple(said), tuple(map(tuple, seen)), tuple(keys))
 
     @property
     def end_key(self) -> str:
@@ -262,13 +263,13 @@ class HostedEpisodes:
             if session is None:
                 found = await self._reopen(server, host, transcript, stored, count)
                 if isinstance(found, HostedStep):
-                    return await self._steps.put(key, found)
+                    return await self._steps.put(key, transcript.task_id, found)
                 session = found
             answer = session.finish() if ends else session.step(transcript.said[count])
             try:
                 step = _require_sound(await self._call(server, host, answer))
                 server.failures = 0  # a server may open sessions and answer no step
-                kept = await self._steps.put(key, step)
+                kept = await self._steps.put(key, transcript.task_id, step)
             except BaseException:
                 await session.close()
                 raise

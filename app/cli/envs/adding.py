@@ -183,7 +183,7 @@ class _Steps:
     async def find_steps(self, keys: Collection[str]) -> StoredSteps:
         return {key: self.known[key] for key in keys if key in self.known}
 
-    async def put(self, key: str, step: HostedStep) -> HostedStep:
+    async def put(self, key: str, task_id: str, step: HostedStep) -> HostedStep:
         return self.known.setdefault(key, step)
 
 
