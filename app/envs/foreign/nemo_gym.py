@@ -30,14 +30,7 @@ from typing import Any, Final, Literal, Self
 from urllib.parse import quote
 from uuid import uuid4
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    JsonValue,
-    SecretStr,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, JsonValue, SecretStr, ValidationError, model_validator
 from pydantic_core import from_json, to_json
 
 from app.domain.errors import EnvironmentUnavailable, HostFailed
@@ -416,7 +409,7 @@ def _find_session_id(cookies: Mapping[str, str]) -> str | None:
     """As Starlette's signed cookies hold it."""
     for value in cookies.values():
         with contextlib.suppress(ValueError):
-            session_id = _dig(json.loads(base64.b64decode(value.strip('"').partition(".")[0])), "session_id")
+            session_id = _dig(from_json(base64.b64decode(value.strip('"').partition(".")[0])), "session_id")
             if isinstance(session_id, str):
                 return session_id
     return None
@@ -528,8 +521,8 @@ class _Session:
         self.opening = opening
         self._link = link
         self._row = row
-        self._calls = 0
         self._texts = 0
+        self._made_ids: set[str] = set()
 
     async def step(self, message: Message) -> HostedStep:
         try:
@@ -544,12 +537,11 @@ class _Session:
         self._link.end()
 
     def _write(self, message: Message) -> tuple[list[JsonValue], list[str]]:
-        """The items, and the ids of the calls: a call without one gets one."""
-        call_ids = []
-        for call in message.tool_calls:
-            self._calls += 1
-            call_ids.append(call.id or f"call_{self._calls}")
+        """The items, and the ids of the calls: a call without one gets one, which the model never sees."""
         self._texts += 1
+        made = [f"msg_{self._texts}_call_{number}" for number in range(len(message.tool_calls))]
+        self._made_ids.update(made)
+        call_ids = [call.id or name for call, name in zip(message.tool_calls, made, strict=True)]
         return write_items(message, f"msg_{self._texts}", call_ids), call_ids
 
 
@@ -639,8 +631,8 @@ class TurnSession(_Session):
             call_id, text = _dig(one, "call_id"), _dig(one, "output")
             if not isinstance(call_id, str) or not isinstance(text, str):
                 raise _Fault(f"{_STEP} gave outputs of tools that cannot be read")
-            content = self._link.wire.clean(text, _STEP)
-            messages.append(Message(role="tool", content=content, tool_call_id=call_id))
+            named = None if call_id in self._made_ids else call_id
+            messages.append(Message(role="tool", content=self._link.wire.clean(text, _STEP), tool_call_id=named))
         return tuple(messages)
 
 
@@ -742,7 +734,9 @@ class NemoGymServer:
                     raise EnvironmentUnavailable(f"{row.place}: `responses_create_params.input`: it is empty")
                 api.require_columns(row)
             mode = await _ask_mode(wire, api)
-            known = _Known(api.shape, _SEED in api.paths, api.shape == "turns" or mode != "stateless")
+            # What `/verify` needs no session for, tools may.
+            calls = any(row.opening.tools for split in rows.values() for row in split)
+            known = _Known(api.shape, _SEED in api.paths, api.shape == "turns" or calls or mode != "stateless")
             first = rows["train"][0].columns
             if api.shape == "turns":
                 replayable, notes = await _play_twice(wire, lifeline, known, first)

@@ -50,7 +50,7 @@ async def playing(
     file = folder / "rows.jsonl"
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     options = ForeignOptions(deadline_seconds=seconds)
-    foreign = NemoGymServer("foreign", f"{server.url}/", options, NemoGymOptions(file), key)
+    foreign = NemoGymServer("foreign", f"{server.url}/", options, NemoGymOptions(file, file), key)
     await foreign.open()
     try:
         yield Played(foreign, await asyncio.to_thread(foreign.describe_blocking))
@@ -106,8 +106,8 @@ async def test_tools_are_called_in_one_session_and_all_that_was_said_is_verified
     )
     assert [(one["type"], one.get("call_id", one.get("id"))) for one in output] == [
         ("message", "msg_1"),
-        *(("function_call", call_id) for call_id in ("a", "call_2", "c", "d", "e")),
-        *(("function_call_output", call_id) for call_id in ("a", "call_2", "c", "d", "e")),
+        *(("function_call", call_id) for call_id in ("a", "msg_1_call_1", "c", "d", "e")),
+        *(("function_call_output", call_id) for call_id in ("a", "msg_1_call_1", "c", "d", "e")),
         ("message", "msg_2"),
     ]
 
@@ -123,13 +123,19 @@ async def test_an_episode_that_ends_early_is_verified_as_it_stands(tmp_path: Pat
 async def test_a_reset_ends_the_prompt_and_each_step_has_its_reward(tmp_path: Path) -> None:
     async with serving(make_guess()) as server, playing(tmp_path, server, GUESS_ROW) as played:
         session = await played.open()
-        steps = [await session.step(say("a", call("hint", {}, "h"))), await session.step(say("b"))]
+        steps = [
+            await session.step(say("a", call("hint", {}, "h"), call("hint", {}, None))),
+            await session.step(say("b")),
+        ]
         end = await (await played.open()).finish()
     prompt = Message(role="system", content="Guess."), Message(role="user", content="Guess a letter.")
     assert (session.opening, steps, end) == (
         Opening(messages=prompt),
         [
-            HostedStep(messages=(hear("no hints", "h"), Message(role="user", content="Not a.")), reward=-0.25),
+            HostedStep(
+                messages=(hear("no hints", "h"), hear("no hints", None), Message(role="user", content="Not a.")),
+                reward=-0.25,
+            ),
             HostedStep(done=True, reward=1.0),
         ],
         HostedStep(done=True),
@@ -198,7 +204,8 @@ async def test_a_session_is_lost_with_the_server_that_knew_it(make: Any, tmp_pat
 
 async def test_a_server_that_keeps_nothing_loses_nothing(tmp_path: Path) -> None:
     stateless = make_counter(mode="stateless", sets_cookies=False)
-    async with serving(stateless) as server, playing(tmp_path, server, COUNTER_ROW) as played:
+    row = {**COUNTER_ROW, "responses_create_params": {"input": "What is 3 and 3?"}}
+    async with serving(stateless) as server, playing(tmp_path, server, row) as played:
         session = await played.open()
         await server.restart()
         assert (played.description.replayable, (await session.step(say("b"))).reward) == (True, 0.0)
@@ -227,7 +234,8 @@ async def test_what_can_be_played_again_is_tried(
         assert found.rows is not None
         messages = () if found.opens_prompt else COUNTER_OPENING.messages
         assert ((found.opens_prompt, found.replayable, len(found.notes)), found.version) == (told, None)
-        assert [(one.messages, one.hidden) for one in found.rows["train"]] == [(messages, row)] * 2
+        read = {split: [(one.messages, one.hidden) for one in rows] for split, rows in found.rows.items()}
+        assert read == dict.fromkeys(("train", "test"), [(messages, row)] * 2)
 
 
 @pytest.mark.parametrize(("line", "words"), read_table(__file__, "broken_rows.yaml", list[tuple[str, str]]))
