@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import isfinite
@@ -186,9 +186,8 @@ class HostedEpisodes:
         self._flights = SingleFlight[HostedStep]("an episode of a foreign environment could not be stepped")
 
     @property
-    def open_sessions(self) -> Mapping[str, int]:
-        """By environment."""
-        return {name: server.in_use + server.idle for name, server in self._servers.items()}
+    def open_sessions(self) -> int:
+        return sum(server.in_use + server.idle for server in self._servers.values())
 
     async def open_all(self, hosts: Sequence[EpisodeHost]) -> list[Context]:
         """What the episodes begin with, in order. The sessions are held for whoever steps first. HostFailed."""

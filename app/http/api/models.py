@@ -227,3 +227,5 @@ class ServiceHealth(Frozen):
 class ServiceReadiness(ServiceHealth):
     offline_judge: tuple[str, ...]
     """Environments that the offline judge scores by default. It has no model and is not for training."""
+    down: Annotated[tuple[str, ...], Field(exclude_if=is_absent)] = ()
+    """Environments whose own servers are down. The others go on, so the service is ready."""
