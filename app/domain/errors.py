@@ -20,6 +20,7 @@ GatewayError                     500  unexpected fault of the service
 │   ├── RetrieverFailed
 │   ├── PlayerFailed
 │   ├── HostFailed                    the server of a foreign environment gave no answer
+│   │   └── HostFull                  it has no place for another session now
 │   └── StoreUnavailable
 └── ScoringFailed                     never reaches HTTP: the rollout becomes `unscored` with the reason
     ├── JudgeFailed                   `judge_failed`
@@ -150,6 +151,10 @@ class HostFailed(Unavailable):
     it asked again."""
 
     code = "environment_failed"
+
+
+class HostFull(HostFailed):
+    """It has no place for another session now: one that nobody uses has to be closed first."""
 
 
 class StoreUnavailable(Unavailable):

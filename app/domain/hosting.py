@@ -1,24 +1,12 @@
 """Episodes that run on another's server: what it answered, as it is stored."""
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
-from app.domain.tasks import Message, ToolSpec
-from app.domain.values import FiniteNumber, Frozen, is_absent
-
-MOST_REWARD: Final = 1e9
-"""A reward beyond this, in either direction, is a fault of the server."""
-
-
-class Opening(Frozen):
-    """What an episode begins with: the prompt, and what is offered beside it."""
-
-    messages: tuple[Message, ...]
-    tools: Annotated[tuple[ToolSpec, ...], Field(exclude_if=is_absent)] = ()
-    metadata: Annotated[dict[str, JsonValue], Field(exclude_if=is_absent)] = {}
-    """Public."""
+from app.domain.tasks import Message
+from app.domain.values import FiniteNumber, Frozen, Reward, is_absent
 
 
 class HostedStep(Frozen):
@@ -27,7 +15,7 @@ class HostedStep(Frozen):
     messages: tuple[Message, ...] = ()
     """What the model sees next."""
     done: bool = False
-    reward: Annotated[FiniteNumber, Field(ge=-MOST_REWARD, le=MOST_REWARD)] | None = None
+    reward: Reward | None = None
     """What this adds to the reward of the episode; None where the server said nothing of it."""
     parts: Annotated[dict[str, FiniteNumber], Field(exclude_if=is_absent)] = {}
     """What the server says that its reward is made of, by name."""

@@ -58,6 +58,8 @@ from app.judges.offline import NAME as OFFLINE
 from app.judges.panel import collect_reports
 from app.main.components import (
     ServedCharacters,
+    add_foreign,
+    build_foreign_servers,
     build_panels,
     build_players,
     build_retriever,
@@ -100,7 +102,7 @@ the groups finds one by its name. `/` shows in a browser what is kept."""
 
 def prepare_store(settings: Settings, announce: Callable[[str], None]) -> None:
     """What the first of several processes would do alone: checks the settings, migrates the store, makes a key."""
-    require_known_names(settings, discover())
+    require_known_names(settings, add_foreign(discover(), build_foreign_servers(settings)))
     store = Store.open(
         settings.database_url, find_packaged_folder("migrations"), prepare=settings.database_prepared_statements
     )
@@ -123,7 +125,8 @@ def create_app(
     `panels`, `retriever` and `programs` replace what would be discovered and configured, `clock` the present in groups,
     runs and leases; `announce` is told a key that was made. `metrics_folder` is what this process shares with others
     that serve the same ports."""
-    classes = environments if environments is not None else discover()
+    foreign = build_foreign_servers(settings)
+    classes = add_foreign(environments if environments is not None else discover(), foreign)
     if environments is None:
         require_known_names(settings, classes)
     observer = PrometheusObserver(metrics_folder)
@@ -213,6 +216,8 @@ def create_app(
             programs=jails,
             retriever=retriever,
             players=tuple(players.values()),
+            foreign=tuple(foreign.values()),
+            elsewhere=gateway.elsewhere,
             examples=examples,
             refresh_metrics=observer.refresh,
             tracer=tracer,

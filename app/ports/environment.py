@@ -30,6 +30,7 @@ from app.domain.tasks import (
     Turn,
 )
 from app.domain.values import Frozen, NoParams, Split, Unit
+from app.ports.hosts import EpisodeHost
 from app.ports.judges import Panel
 from app.ports.players import Player
 
@@ -257,6 +258,10 @@ class Environment(Protocol):
         """Who says the next line where a model plays the player: `step` is then asked nothing, and `score` trusts the
         lines of transcripts, since the service has compared them with those that it stored. None for all other tasks.
         Pure."""
+        return None
+
+    def find_host(self, task: Task) -> EpisodeHost | None:
+        """Where the episode runs, if that is another's server: `step` and `score` are then asked nothing. Pure."""
         return None
 
     def turn_rewards(self, task: Task, messages: Sequence[Message]) -> Sequence[float | None]:

@@ -5,8 +5,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.domain.hosting import HostedStep, Opening, StoredSteps
-from app.domain.tasks import Message
+from app.domain.hosting import HostedStep, StoredSteps
+from app.domain.tasks import Message, Opening
 
 
 class HostedSession(Protocol):
@@ -17,8 +17,8 @@ class HostedSession(Protocol):
     def opening(self) -> Opening: ...
 
     async def step(self, message: Message) -> HostedStep:
-        """`message` is the model's, of role `assistant`. What the model did wrong (an unknown tool, bad arguments, words
-        that are no action) is answered in `messages`, or ends the episode with what it has. An exception of the
+        """`message` is the model's, of role `assistant`. What the model did wrong (an unknown tool, bad arguments,
+        words that are no action) is answered in `messages`, or ends the episode with what it has. An exception of the
         environment is a `failure`."""
 
     async def finish(self) -> HostedStep:
@@ -76,7 +76,15 @@ class EpisodeHost(Protocol):
     def reward_range(self) -> RewardRange: ...
 
     async def open(self) -> HostedSession:
-        """HostFailed."""
+        """HostFull where the server has no place; HostFailed."""
+
+
+class WatchedServer(Protocol):
+    name: str
+    """Of the environment that runs on it."""
+
+    async def look(self) -> str:
+        """What it says of itself, in brief: another text means that it was replaced. HostFailed where it is down."""
 
 
 class HostedStepStore(Protocol):

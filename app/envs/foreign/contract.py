@@ -18,9 +18,8 @@ from typing import Any, ClassVar, Final, Protocol, Self
 from pydantic import BaseModel, JsonValue
 
 from app.domain.errors import EnvironmentUnavailable, HostFailed
-from app.domain.hosting import Opening
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Context, Message, Task, ToolSpec
+from app.domain.tasks import Completion, Context, Message, Opening, Task, ToolSpec
 from app.domain.values import NoParams, Split, digest
 from app.ports.environment import Datasets, Environment, Tools
 from app.ports.hosts import EpisodeHost, HostedSession, HostLimits, RewardRange
@@ -51,7 +50,10 @@ class Description:
     version: str | None
     """None where the server names none, so that its rule may change unseen."""
     rows: Mapping[Split, Sequence[ForeignRow]] | None = None
-    """None: the tasks are seeds, and endless."""
+    """None: the tasks are seeds, and endless. Those of a split are in a fixed order."""
+    opens_prompt: bool = True
+    """Whether the prompt is what a session begins with, so that one is opened when a task is handed out. False: a row
+    has it all."""
     replayable: bool = False
     """Whether the same seed or row and the same messages brought the same answers twice, when it was tried."""
     notes: tuple[str, ...] = ()
@@ -97,11 +99,15 @@ class ForeignServer(Protocol):
 
     async def close(self) -> None: ...
 
+    async def look(self) -> str:
+        """What it says of itself, in brief: another text means that it was replaced, and is to be described anew. It is
+        asked every few seconds. HostFailed where it is down."""
+
     def describe_blocking(self) -> Description:
         """Called in a thread, while the event loop of `open` runs. HostFailed where the server gives no answer."""
 
     async def open_session(self, start: Start) -> HostedSession:
-        """HostFailed where the server gives no answer, or refuses."""
+        """HostFull where the server has no place; HostFailed where it gives no answer, or refuses."""
 
 
 _TEST_SEEDS: Final = 2**30
@@ -146,8 +152,8 @@ class ForeignEnvironment(Environment):
         row = None if self.description.rows is None else self.description.rows[split][index]
         about: dict[str, JsonValue] = {"source": self.origin, "split": split, "index": index}
         return Task(
-            messages=() if row is None else row.messages,
-            tools=() if row is None else row.tools,
+            messages=() if row is None or self.description.opens_prompt else row.messages,
+            tools=() if row is None or self.description.opens_prompt else row.tools,
             max_turns=self.server.options.max_turns,
             metadata={**({} if row is None else row.metadata), **about},
             reference={"split": split, "index": index},
@@ -166,7 +172,7 @@ class ForeignEnvironment(Environment):
         rows = self.description.rows
         start = Start(split, index, find_seed(split, index), None if rows is None else rows[split][index].hidden)
         opening = Opening(messages=task.messages, tools=task.tools) if task.messages else None
-        return _Host(self.server, self.description, start, opening, opens_prompt=rows is None)
+        return _Host(self.server, self.description, start, opening)
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         raise HostFailed(f"{self.name} is scored where its episodes run")
@@ -180,7 +186,6 @@ class _Host:
     description: Description
     begins: Start
     opening: Opening | None
-    opens_prompt: bool
 
     @property
     def server(self) -> str:
