@@ -167,15 +167,18 @@ class ChildKeeper:
             stayed = asyncio.get_running_loop().time() - began
             wait = _LEAST_WAIT if stayed > _LONGEST_WAIT else min(wait * 2, _LONGEST_WAIT)
             await asyncio.sleep(wait)
-            self._current = asyncio.get_running_loop().create_future()
+            if self._current is None or self._current.done():
+                self._current = asyncio.get_running_loop().create_future()
 
     def _fail(self, error: HostFailed) -> None:
-        """Whoever asks until the next one is started is told why."""
+        """Whoever asks next waits for another one; but where this one was never ready, the next may not be either, and
+        whoever asks until then is told why."""
         log.warning("%s", error.detail)
-        if self._current is None or self._current.done():
+        if self._current is not None and not self._current.done():
+            self._current.set_exception(error)
+            self._current.exception()  # nobody need ask
+        else:
             self._current = asyncio.get_running_loop().create_future()
-        self._current.set_exception(error)
-        self._current.exception()  # nobody need ask
 
     async def _run_once(self) -> None:
         """Until it ends; HostFailed says why."""
