@@ -9,7 +9,7 @@ import sys
 import tempfile
 from asyncio import StreamReader, StreamWriter
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -60,6 +60,10 @@ class JailedChild:
 
 
 class JailedChildren:
+    def __init__(self, read_variable: Callable[[str], str | None]) -> None:
+        """`read_variable` gives the value of a variable of the service."""
+        self._read_variable = read_variable
+
     async def start(self, program: ChildProgram) -> JailedChild:
         if not program.interpreter.is_file():
             raise HostFailed(f"there is no interpreter {program.interpreter}")
@@ -81,25 +85,24 @@ class JailedChildren:
             stdout=PIPE,
             stderr=PIPE,
             cwd=home if room is not None else "/",
-            env=_list_variables(program, home),
+            env=self._list_variables(program, home),
             start_new_session=True,
             limit=MOST_LINE,
         )
         return JailedChild(process, room)
 
-
-def _list_variables(program: ChildProgram, home: str) -> dict[str, str]:
-    named = {name: os.environ[name] for name in program.variables if name in os.environ}
-    return {
-        "PATH": _PATH,
-        "HOME": home,
-        "TMPDIR": home,
-        "LANG": "C.UTF-8",
-        "PYTHONPATH": os.pathsep.join(str(folder.absolute()) for folder in program.folders),
-        "MALLOC_ARENA_MAX": "2",  # each further one reserves address space, which is limited
-        **program.settings,
-        **named,
-    }
+    def _list_variables(self, program: ChildProgram, home: str) -> dict[str, str]:
+        named = {name: value for name in program.variables if (value := self._read_variable(name)) is not None}
+        return {
+            "PATH": _PATH,
+            "HOME": home,
+            "TMPDIR": home,
+            "LANG": "C.UTF-8",
+            "PYTHONPATH": os.pathsep.join(str(folder.absolute()) for folder in program.folders),
+            "MALLOC_ARENA_MAX": "2",  # each further one reserves address space, which is limited
+            **program.settings,
+            **named,
+        }
 
 
 def list_interpreter(interpreter: Path) -> list[Path]:

@@ -304,7 +304,9 @@ def _make_read_only(path: str, *, recursive: bool = True) -> None:
         value.to_bytes(8, "little") for value in (_MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV, 0, 0, 0)
     )
     try:
-        _call_kernel("mount_setattr", _AT_FDCWD, path.encode(), _AT_RECURSIVE if recursive else 0, attributes, len(attributes))
+        _call_kernel(
+            "mount_setattr", _AT_FDCWD, path.encode(), _AT_RECURSIVE if recursive else 0, attributes, len(attributes)
+        )
     except OSError as error:
         if error.errno != errno.ENOSYS:  # kernels before 5.12 do not have the call
             raise

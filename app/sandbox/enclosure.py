@@ -15,7 +15,8 @@ It keeps away the network, the files of the service with its database, settings 
 its variables. It does not keep a foreign program from its own tasks and answers, from time on the processor, or from
 lying about a reward. There is no Landlock: what the tree does not hold needs no rule.
 
-Without namespaces and seccomp there is no such jail, and the program is not loaded. A trusted one gets the limits alone.
+Without namespaces and seccomp there is no such jail, and the program is not loaded. A trusted one gets the limits
+alone.
 """
 
 import fcntl

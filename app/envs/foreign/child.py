@@ -11,12 +11,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from app.domain.errors import HostFailed
-from app.ports.children import Child, Children, ChildProgram
+from app.ports.children import Child, ChildProgram, Children
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,9 @@ _LONGEST_WAIT: Final = 60.0
 _HEARING_SECONDS: Final = 10.0
 """After a call without an answer the child has so long to answer another one, or it is killed."""
 _MOST_REASON: Final = 500
-_LOG_LINE: Final = 2000
+_LOG_PIECE: Final = 2000
+_LOG_PIECES: Final = 50
+"""Of its prints in a minute; the rest is dropped."""
 
 _ANSWER: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
@@ -210,5 +212,11 @@ class ChildKeeper:
             self._current.set_result(running)
 
     async def _copy_log(self, child: Child) -> None:
-        while line := await child.log.read(_LOG_LINE):
-            log.info("%s: %s", self._name, line.decode(errors="replace").rstrip())
+        minute, pieces = 0.0, 0
+        while text := await child.log.read(_LOG_PIECE):
+            now = asyncio.get_running_loop().time()
+            if now - minute > 60:
+                minute, pieces = now, 0
+            pieces += 1
+            if pieces <= _LOG_PIECES:
+                log.info("%s printed: %s", self._name, text.decode(errors="replace").rstrip())

@@ -26,7 +26,7 @@ from app.domain.tasks import FunctionSpec, Message, Opening, ToolSpec
 from app.domain.values import Split, digest, digest_in_pieces
 from app.envs.foreign.child import ChildKeeper, RunningChild
 from app.envs.foreign.contract import MOST_TEXT, Description, ForeignOptions, ForeignRow, Start
-from app.ports.children import Children, ChildProgram
+from app.ports.children import ChildProgram, Children
 from app.ports.hosts import HostedSession
 
 CHILD: Final = Path(__file__).with_name("verifiers_child.py")
@@ -78,8 +78,8 @@ class VerifiersServer:
         children: Children,
         program: Path = CHILD,
     ) -> None:
-        """`package` is the module that exports the task set, or that has `load_environment`; `python` the interpreter of
-        a virtual environment with it and verifiers."""
+        """`package` is the module that exports the task set, or that has `load_environment`; `python` the interpreter
+        of a virtual environment with it and verifiers."""
         self.name = name
         self.options = options
         self._package = package

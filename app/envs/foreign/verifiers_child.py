@@ -17,6 +17,7 @@ import contextlib
 import hashlib
 import importlib
 import importlib.metadata
+import inspect
 import itertools
 import json
 import logging
@@ -35,6 +36,8 @@ _HARNESS: Final = "atropos_parked"
 """The name under which verifiers imports our harness."""
 _SESSION_HEADER: Final = b"x-session-id"
 _MODEL: Final = "policy"
+_LONGEST_EPISODE: Final = 7 * 24 * 3600.0
+"""Seconds. The time limits of tasks are for models that answer at once; here most of it is spent between messages."""
 
 Json = dict[str, Any]
 
@@ -144,6 +147,8 @@ class Episode:
         self._inbox = inbox
         self._leave = leave
         self._parked: Parked | None = None
+        self.trouble = ""
+        """Why what comes next cannot be shown."""
         self._known = 0
         """Messages of the conversation so far, the model's last one included."""
         self._replies = 0
@@ -196,6 +201,8 @@ class Episode:
         before, self._parked = self._parked, parked
         if ended:
             return []
+        if self.trouble:
+            raise Broken(self.trouble)
         if before is not None:
             if parked.messages[: self._known - 1] != before.messages or parked.tools != before.tools:
                 raise Broken("the environment rewrote the conversation, which is not served")
@@ -288,11 +295,13 @@ class TasksetPackage:
             "runtime": {"type": "subprocess"},
             "max_turns": max_turns,
             "retries": {"max_retries": 0},
+            "timeout": {"rollout": _LONGEST_EPISODE},
         }
         return config_type.model_validate({"taskset": taskset, names[0]: agent, "retries": {"max_retries": 0}})
 
     async def enter(self) -> None:
-        await contextlib.AsyncExitStack().enter_async_context(self._env.serving())
+        self._serving = self._env.serving()  # kept: what is collected is closed
+        await self._serving.__aenter__()
 
     @property
     def scores_alone(self) -> bool:
@@ -371,6 +380,8 @@ class TasksetPackage:
         traces: list[Any] = []
 
         def notice(trace: Any) -> None:
+            if traces:
+                episode.trouble = "the environment began a second conversation, which is not served"
             traces.append(trace)
             self._endpoint.sessions[trace.id] = inbox
 
@@ -388,11 +399,12 @@ class TasksetPackage:
                 for trace in traces:
                     self._endpoint.sessions.pop(trace.id, None)
 
-        return Episode(run(), inbox, leave)
+        episode = Episode(run(), inbox, leave)
+        return episode
 
 
-def _list_parameters(function: Callable[..., Any]) -> Mapping[str, Any]:
-    return importlib.import_module("inspect").signature(function).parameters
+def _list_parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function).parameters
 
 
 def _read_episode(episode: Any) -> Json:
@@ -424,44 +436,66 @@ def _register_harness(vf: Any) -> None:
     sys.modules[_HARNESS] = module
 
 
+class Talk:
+    """One run of the harness, which is verifiers' `null` in this process."""
+
+    def __init__(self, endpoint: str, secret: str, gate: str | None) -> None:
+        self._mcp = importlib.import_module("verifiers.v1.harnesses.utils.mcp")
+        self._core = importlib.import_module("verifiers.v1.harnesses.utils.core")
+        self._bound = importlib.import_module("verifiers.v1.harnesses.utils.compaction").bound_tool_message
+        self._http = importlib.import_module("httpx")
+        self._endpoint = endpoint
+        self._secret = secret
+        self._gate = gate
+        """Where each call of a tool is asked about first."""
+
+    async def run(self, model: str, messages: list[Json], servers: Mapping[str, str]) -> str:
+        """Until the model calls no more tools; what went wrong, or nothing."""
+        async with contextlib.AsyncExitStack() as stack:
+            client = await stack.enter_async_context(self._http.AsyncClient(timeout=None))
+            urls = {name: {"url": url} for name, url in servers.items()}
+            tools, dispatch, open_servers = await self._mcp.connect_mcp({"mcpServers": urls}, stack)
+            while True:
+                body = {"model": model, "messages": messages, **({"tools": tools} if tools else {})}
+                headers = {"Authorization": f"Bearer {self._secret}"}
+                reply = await client.post(f"{self._endpoint}/chat/completions", json=body, headers=headers)
+                if reply.status_code != self._http.codes.OK:
+                    return reply.text or "the model gave no answer"
+                said = reply.json()["choices"][0]["message"]
+                messages.append({name: value for name, value in said.items() if value is not None})
+                if not said.get("tool_calls"):
+                    return ""
+                for call in said["tool_calls"]:
+                    messages.append(await self._call(client, call, dispatch, open_servers))
+
+    async def _call(self, client: Any, call: Json, dispatch: Any, servers: Any) -> Json:
+        function = call["function"]
+        if self._gate is not None:
+            asked = SimpleNamespace(id=call["id"], function=SimpleNamespace(**function))
+            decision = await self._core.gate_tool_call(client, self._gate, self._secret, asked)
+            if decision["action"] == "deny":
+                denied: Json = self._bound(decision["message"])
+                return denied
+        content = await self._use(function["name"], function.get("arguments") or "{}", dispatch, servers)
+        about = {"role": "tool", "tool_call_id": call["id"], "name": function["name"]}
+        told: Json = self._bound({**about, "content": content})
+        return told
+
+    async def _use(self, name: str, text: str, dispatch: Any, servers: Any) -> Any:
+        try:
+            arguments = json.loads(text)
+        except json.JSONDecodeError as error:
+            return f"error: invalid JSON in tool arguments ({error}); resend the call with valid JSON"
+        if not isinstance(arguments, dict):
+            return f"error: tool arguments must be a JSON object, got {type(arguments).__name__}"
+        if name not in dispatch:
+            return f"error: unknown tool {name!r}"
+        return await self._mcp.call_mcp(servers, dispatch, name, arguments)
+
+
 def _build_harness(vf: Any) -> type:
-    mcp = importlib.import_module("verifiers.v1.harnesses.utils.mcp")
-    core = importlib.import_module("verifiers.v1.harnesses.utils.core")
-    bound = importlib.import_module("verifiers.v1.harnesses.utils.compaction").bound_tool_message
     wire = importlib.import_module("verifiers.v1.dialects.chat").message_to_wire
     result = importlib.import_module("verifiers.v1.runtimes").ProgramResult
-    http = importlib.import_module("httpx")
-
-    class Talk:
-        """One run of the harness, which is verifiers' `null` in this process."""
-
-        def __init__(self, client: Any, secret: str, gate: str | None, dispatch: Any, servers: Any) -> None:
-            self.client, self.secret, self.gate, self.dispatch, self.servers = client, secret, gate, dispatch, servers
-
-        async def call(self, call: Json) -> Json:
-            function = call["function"]
-            if self.gate is not None:
-                asked = SimpleNamespace(id=call["id"], function=SimpleNamespace(**function))
-                decision = await core.gate_tool_call(self.client, self.gate, self.secret, asked)
-                if decision["action"] == "deny":
-                    denied: Json = bound(decision["message"])
-                    return denied
-            content = await self._use(function["name"], function.get("arguments") or "{}")
-            told: Json = bound(
-                {"role": "tool", "tool_call_id": call["id"], "content": content, "name": function["name"]}
-            )
-            return told
-
-        async def _use(self, name: str, text: str) -> Any:
-            try:
-                arguments = json.loads(text)
-            except json.JSONDecodeError as error:
-                return f"error: invalid JSON in tool arguments ({error}); resend the call with valid JSON"
-            if not isinstance(arguments, dict):
-                return f"error: tool arguments must be a JSON object, got {type(arguments).__name__}"
-            if name not in self.dispatch:
-                return f"error: unknown tool {name!r}"
-            return await mcp.call_mcp(self.servers, self.dispatch, name, arguments)
 
     class ParkedHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
         APPENDS_SYSTEM_PROMPT = True
@@ -488,23 +522,8 @@ def _build_harness(vf: Any) -> type:
                 messages.append({"role": "user", "content": prompt})
             else:
                 messages.extend(wire(message) for message in prompt or ())
-            async with contextlib.AsyncExitStack() as stack:
-                client = await stack.enter_async_context(http.AsyncClient(timeout=None))  # noqa: S113
-                servers = {name: {"url": url} for name, url in mcp_urls.items()}
-                tools, dispatch, open_servers = await mcp.connect_mcp({"mcpServers": servers}, stack)
-                talk = Talk(client, secret, tool_interception_url, dispatch, open_servers)
-                while True:
-                    body = {"model": ctx.model, "messages": messages, **({"tools": tools} if tools else {})}
-                    headers = {"Authorization": f"Bearer {secret}"}
-                    reply = await client.post(f"{endpoint}/chat/completions", json=body, headers=headers)
-                    if reply.status_code != http.codes.OK:
-                        return result(exit_code=1, stdout="", stderr=reply.text)
-                    said = reply.json()["choices"][0]["message"]
-                    messages.append({name: value for name, value in said.items() if value is not None})
-                    if not said.get("tool_calls"):
-                        return result(exit_code=0, stdout="", stderr="")
-                    for call in said["tool_calls"]:
-                        messages.append(await talk.call(call))
+            wrong = await Talk(endpoint, secret, tool_interception_url).run(ctx.model, messages, mcp_urls)
+            return result(exit_code=1 if wrong else 0, stdout="", stderr=wrong)
 
     return ParkedHarness
 
@@ -606,7 +625,7 @@ def load_package(package: str, args: Json, max_turns: int, endpoint: Endpoint) -
 
 def identify(package: str) -> Json:
     """Its version, and a digest of its sources: a folder has no version."""
-    module = sys.modules[name_module(package)] if name_module(package) in sys.modules else None
+    module = sys.modules.get(name_module(package))
     names = importlib.metadata.packages_distributions().get(name_module(package), [])
     file = getattr(module, "__file__", None)
     sources = hashlib.sha256()
