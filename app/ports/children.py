@@ -51,8 +51,11 @@ class Child(Protocol):
     async def wait(self) -> str:
         """How it ended, in words."""
 
+    def kill(self) -> None:
+        """With all that it started. Its streams end."""
+
     async def end(self) -> None:
-        """Kills it with all that it started."""
+        """Kills it, and waits until nothing of it is left."""
 
 
 class Children(Protocol):

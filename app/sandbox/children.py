@@ -5,12 +5,14 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 import tempfile
 from asyncio import StreamReader, StreamWriter
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -31,14 +33,22 @@ _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 class JailedChild:
     """Made by `JailedChildren`."""
 
-    def __init__(self, process: Process, room: "tempfile.TemporaryDirectory[str] | None") -> None:
-        if process.stdin is None or process.stdout is None or process.stderr is None:
-            raise HostFailed("a child has no streams")
+    def __init__(self, process: Process, streams: "_Streams", room: "tempfile.TemporaryDirectory[str] | None") -> None:
         self._process = process
+        self._streams = streams
         self._room = room
-        self.writer: StreamWriter = process.stdin
-        self.reader: StreamReader = process.stdout
-        self.log: StreamReader = process.stderr
+
+    @property
+    def writer(self) -> StreamWriter:
+        return self._streams.orders[1]
+
+    @property
+    def reader(self) -> StreamReader:
+        return self._streams.answers[0]
+
+    @property
+    def log(self) -> StreamReader:
+        return self._streams.log[0]
 
     @property
     def id(self) -> int:
@@ -50,13 +60,29 @@ class JailedChild:
             return "this machine has no jail that would hold it; `trusted: true` runs it without one"
         return f"it was killed by signal {-status}" if status < 0 else f"it ended with status {status}"
 
-    async def end(self) -> None:
+    def kill(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def end(self) -> None:
+        self.kill()
         await self._process.wait()
-        self.writer.close()
+        self._streams.close()
         if self._room is not None:
             await asyncio.to_thread(self._room.cleanup)
+
+
+@dataclass(frozen=True)
+class _Streams:
+    """Sockets of their own, so that all ends can be closed."""
+
+    orders: tuple[StreamReader, StreamWriter]
+    answers: tuple[StreamReader, StreamWriter]
+    log: tuple[StreamReader, StreamWriter]
+
+    def close(self) -> None:
+        for _, writer in (self.orders, self.answers, self.log):
+            writer.transport.abort()
 
 
 class JailedChildren:
@@ -78,18 +104,28 @@ class JailedChildren:
             "memory_mb": program.memory_mb,
             "file_mb": program.file_mb,
         }
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-s", "-S", "-P", "-B", "-c", _BOOT),
-            *(str(os.getpid()), str(Path(app.__file__).parents[1]), json.dumps(order)),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            cwd=home if room is not None else "/",
-            env=self._list_variables(program, home),
-            start_new_session=True,
-            limit=MOST_LINE,
-        )
-        return JailedChild(process, room)
+        command = [sys.executable, "-s", "-S", "-P", "-B", "-c", _BOOT]
+        command += [str(os.getpid()), str(Path(app.__file__).parents[1]), json.dumps(order)]
+        with ExitStack() as stack:
+            pairs = [socket.socketpair() for _ in range(3)]
+            for _, theirs in pairs:
+                stack.enter_context(theirs)
+            connections = [await asyncio.open_unix_connection(sock=ours, limit=MOST_LINE) for ours, _ in pairs]
+            streams = _Streams(*connections)
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=pairs[0][1],
+                    stdout=pairs[1][1],
+                    stderr=pairs[2][1],
+                    cwd=home if room is not None else "/",
+                    env=self._list_variables(program, home),
+                    start_new_session=True,
+                )
+            except BaseException:
+                streams.close()
+                raise
+        return JailedChild(process, streams, room)
 
     def _list_variables(self, program: ChildProgram, home: str) -> dict[str, str]:
         named = {name: value for name in program.variables if (value := self._read_variable(name)) is not None}

@@ -8,10 +8,10 @@ import asyncio
 import itertools
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
@@ -101,14 +101,22 @@ class RunningChild:
 class ChildKeeper:
     """Keeps one child running. `prepare` is called with each new one before others may call it."""
 
-    def __init__(self, name: str, children: Children, program: ChildProgram, prepare: Prepare) -> None:
+    def __init__(
+        self,
+        name: str,
+        children: Children,
+        program: ChildProgram,
+        prepare: Prepare,
+        hearing_seconds: float = _HEARING_SECONDS,
+    ) -> None:
         self._name = name
+        self._hearing_seconds = hearing_seconds
         self._children = children
         self._program = program
         self._prepare = prepare
         self._current: asyncio.Future[RunningChild] | None = None
         self._keeping: asyncio.Task[None] | None = None
-        self._checks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
         """Starts it, and waits for nothing."""
@@ -120,6 +128,7 @@ class ChildKeeper:
             self._keeping.cancel()
             with suppress(asyncio.CancelledError):
                 await self._keeping
+        await asyncio.gather(*self._tasks)
 
     async def call(
         self, name: str, seconds: float, *, of: RunningChild | None = None, **arguments: JsonValue
@@ -145,68 +154,75 @@ class ChildKeeper:
     def _check(self, running: RunningChild) -> None:
         """Kills a child that hears nothing any more: one environment that never returns holds up all others."""
         if not running.ended:
-            task = asyncio.create_task(self._require_hearing(running))
-            self._checks.add(task)
-            task.add_done_callback(self._checks.discard)
+            self._start_task(self._require_hearing(running))
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        """`close` waits for it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _require_hearing(self, running: RunningChild) -> None:
         try:
-            await running.call("ping", _HEARING_SECONDS)
+            await running.call("ping", self._hearing_seconds)
         except HostFailed:
             if not running.ended:
                 log.warning("%s hears nothing any more, and is started again", self._name)
-                running.lose("it heard nothing any more")
-                await running.child.end()
+                self._lose(running, "it heard nothing any more")
+                running.child.kill()
 
     async def _keep(self) -> None:
         wait = _LEAST_WAIT
         while True:
             began = asyncio.get_running_loop().time()
             try:
-                await self._run_once()
+                log.warning("%s", await self._run_once())
             except HostFailed as error:
-                self._fail(error)
+                self._tell(error)
             stayed = asyncio.get_running_loop().time() - began
-            wait = _LEAST_WAIT if stayed > _LONGEST_WAIT else min(wait * 2, _LONGEST_WAIT)
+            wait = _LEAST_WAIT if stayed > _LONGEST_WAIT else wait
             await asyncio.sleep(wait)
+            wait = min(wait * 2, _LONGEST_WAIT)
             if self._current is None or self._current.done():
                 self._current = asyncio.get_running_loop().create_future()
 
-    def _fail(self, error: HostFailed) -> None:
-        """Whoever asks next waits for another one; but where this one was never ready, the next may not be either, and
-        whoever asks until then is told why."""
+    def _tell(self, error: HostFailed) -> None:
+        """Whoever waits, and whoever asks until the next one is started, which may not be ready either."""
         log.warning("%s", error.detail)
         if self._current is not None and not self._current.done():
             self._current.set_exception(error)
             self._current.exception()  # nobody need ask
-        else:
+
+    def _lose(self, running: RunningChild, reason: str) -> None:
+        """Whoever asks now waits for the next one."""
+        running.lose(reason)
+        if self._current is not None and self._current.done():
             self._current = asyncio.get_running_loop().create_future()
 
-    async def _run_once(self) -> None:
-        """Until it ends; HostFailed says why."""
+    async def _run_once(self) -> str:
+        """Until it ends: why. HostFailed where it was never ready."""
         running = RunningChild(self._name, await self._children.start(self._program))
         reading = asyncio.create_task(running.read_answers())
         logging_ = asyncio.create_task(self._copy_log(running.child))
         preparing = asyncio.ensure_future(self._offer(running))
         try:
             reason = await reading
-            running.lose(running.ended or reason or await running.child.wait())
+            self._lose(running, running.ended or reason or await running.child.wait())
             await preparing
-            raise HostFailed(f"{self._name}: its process was lost: {running.ended}")
+            return f"{self._name}: its process was lost: {running.ended}"
         finally:
             running.lose(running.ended or "the service closes it")
             for task in (reading, logging_, preparing):
                 task.cancel()
-            await running.child.end()
+            self._start_task(running.child.end())
 
     async def _offer(self, running: RunningChild) -> None:
         """To those who wait, once it is prepared. What is said against it ends it."""
         try:
             await self._prepare(running)
         except HostFailed as error:
-            if not running.ended:
-                running.lose(error.detail)
-            await running.child.end()
+            running.lose(running.ended or error.detail)
+            running.child.kill()
             raise
         if self._current is not None and not self._current.done():
             self._current.set_result(running)

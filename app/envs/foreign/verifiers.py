@@ -299,6 +299,8 @@ def _read_tool(told: JsonValue) -> ToolSpec:
 
 def _read_step(told: JsonValue) -> HostedStep:
     step = _require_object(told)
+    if not isinstance(step.get("reward"), int | float | None):
+        raise HostFailed("the environment gave a reward that is no number")
     fields = {name: step[name] for name in ("done", "reward", "parts", "failure") if name in step}
     try:
         return HostedStep.model_validate({**fields, "messages": _read_messages(step)})
