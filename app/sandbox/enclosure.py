@@ -99,7 +99,14 @@ def enclose(service: int, text: str) -> NoReturn:
     child = os.fork()
     if child == 0:
         _become(kind, order)
-    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
+    _end_as(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
+def _end_as(code: int) -> NoReturn:
+    """As the program did: by its status, or by the signal that killed it."""
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    os._exit(code & 0xFF)
 
 
 def _become(kind: str, order: Mapping[str, Any]) -> NoReturn:
