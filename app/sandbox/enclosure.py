@@ -143,7 +143,7 @@ def _enter(kind: str, order: Mapping[str, Any]) -> None:
 
 def _build_tree(readable: Sequence[str], file_mb: int) -> None:
     shown = _leave_out_inner([path for path in (*_SYSTEM, *readable) if Path(path).exists()])
-    root = begin_tree((*shown, *_DEVICES))
+    root = begin_tree((*shown, *map(os.path.realpath, shown), *_DEVICES))
     for room in _ROOMS:  # first: what is shown may lie in one of them
         Path(root + room).mkdir(parents=True)
         mount_room(root + room, file_mb * MEBIBYTE, NOBODY, files=_FILES, executable=True)
