@@ -1,12 +1,27 @@
 """Episodes that run on another's server: what it answered, as it is stored."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from operator import not_
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from app.domain.tasks import Message
-from app.domain.values import FiniteNumber, Frozen, Reward, is_absent
+from app.domain.values import FiniteNumber, Frozen, Reward
+
+
+class ServerFacts(Frozen):
+    """What is known of the server that an environment runs on."""
+
+    kind: str
+    server_version: str | None
+    """As the server names it."""
+    rule: Literal["versioned", "unverified"]
+    """`unverified`: the server names no version, so that how it rewards may change unseen."""
+    replayable: bool
+    """Whether a lost session can be played again: the same seed and messages brought the same answers twice."""
+    notes: tuple[str, ...] = ()
+    """What else an operator should know."""
 
 
 class HostedStep(Frozen):
@@ -17,11 +32,11 @@ class HostedStep(Frozen):
     done: bool = False
     reward: Reward | None = None
     """What this adds to the reward of the episode; None where the server said nothing of it."""
-    parts: Annotated[dict[str, FiniteNumber], Field(exclude_if=is_absent)] = {}
+    parts: Annotated[dict[str, FiniteNumber], Field(exclude_if=not_)] = {}
     """What the server says that its reward is made of, by name."""
-    failure: Annotated[str, Field(exclude_if=is_absent)] = ""
+    failure: Annotated[str, Field(exclude_if=not_)] = ""
     """Why the episode has no score: the server failed in a way that asking again would repeat."""
-    diverged: Annotated[bool, Field(exclude_if=lambda value: not value)] = False
+    diverged: Annotated[bool, Field(exclude_if=not_)] = False
     """The failure is that the session was lost, and what was played again came out otherwise or may not be played."""
 
     @property

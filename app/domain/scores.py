@@ -187,6 +187,15 @@ TURN_TAKING: Final = "turn_taking"
 """Name of the criterion for whether a character speaks where it should and is silent where it should."""
 VERIFIED: Final[Mapping[str, str]] = {ACTION: "Its action", RECALL: "Its memory", TURN_TAKING: "Its taking turns"}
 """Criteria that code verifies in a judged score, and how sentences about a score call them."""
+FORBIDDEN_CAP: Final = 0.2
+OUT_OF_TURN_CAP: Final = 0.2
+SILENCE_CAP: Final = 0.5
+_CAPPED: Final[Mapping[str, tuple[float, str]]] = {
+    "forbidden_action": (FORBIDDEN_CAP, "An action that is forbidden here"),
+    "out_of_turn": (OUT_OF_TURN_CAP, "A line where somebody else was asked"),
+    "passes_when_asked": (SILENCE_CAP, "Silence where the character was asked"),
+}
+"""Flags of verified parts with the most that the whole completion earns, and how sentences call the cause."""
 
 
 class Criterion(Frozen):
@@ -460,13 +469,9 @@ def _take_out(part: float | None, verified: Sequence[Criterion]) -> float:
 
 
 def _explain_cap(score: Score) -> str:
-    if "forbidden_action" in score.flags:
-        return "An action that is forbidden here"
-    if "out_of_turn" in score.flags:
-        return "A line where somebody else was asked"
-    if "passes_when_asked" in score.flags:
-        return "Silence where the character was asked"
-    return "A defect that the judges reported"
+    """Of several caps the lowest holds. Where it is none of code's, it is one of the judges'."""
+    by_code = (words for flag, (most, words) in _CAPPED.items() if flag in score.flags and most == score.cap)
+    return next(by_code, "A defect that the judges reported")
 
 
 def combine(gate: float, absolute: float, relative: float, relative_weight: float, cap: float = 1.0) -> float:

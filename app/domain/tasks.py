@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import not_
 from pathlib import Path
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
@@ -133,7 +134,7 @@ class Opening(Frozen):
 
     messages: tuple[Message, ...]
     tools: Annotated[tuple[ToolSpec, ...], Field(exclude_if=is_absent)] = ()
-    metadata: Annotated[dict[str, JsonValue], Field(exclude_if=is_absent)] = {}
+    metadata: Annotated[dict[str, JsonValue], Field(exclude_if=not_)] = {}
     """Public."""
 
 

@@ -173,6 +173,7 @@ def create_app(
         players=players,
     )
     observer.watch("group_oldest_seconds", lambda: gateway.group_scoring.longest_seconds)
+    observer.watch("foreign_sessions", lambda: gateway.elsewhere.open_sessions)
     observer.watch("programs_isolated", lambda: gateway.catalogue.isolation_reading)
     examples = Examples(gateway.catalogue, gateway.dispatcher, gateway.task_cache)
     served = ServedCharacters(
@@ -249,6 +250,7 @@ def create_app(
         clock=utc_now,
         exposition=exposition,
         offline_judge=judged_offline,
+        list_down=lambda: tuple(name for name in foreign if gateway.catalogue.explain_unavailability(name) is not None),
     )
     _add_routes(service, health_router)
     install_docs(service)

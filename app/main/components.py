@@ -191,13 +191,13 @@ def _find_environments(module: ModuleType) -> list[type[Environment]]:
 def build_foreign_servers(settings: Settings) -> dict[str, ForeignServer]:
     """By the name that each is served under. UserError for a key that cannot be had."""
     return {
-        name: _build_foreign_server(settings, name, chosen)
+        name: build_foreign_server(settings, name, chosen)
         for name, chosen in settings.environments.items()
         if chosen.serve is not None
     }
 
 
-def _build_foreign_server(settings: Settings, name: str, chosen: EnvironmentSettings) -> ForeignServer:
+def build_foreign_server(settings: Settings, name: str, chosen: EnvironmentSettings) -> ForeignServer:
     key = None if chosen.api_key_env is None else settings.read_secret(chosen.api_key_env)
     if chosen.api_key_env is not None and key is None:
         raise UserError(f"environments.{name}.api_key_env names {chosen.api_key_env}, which is not set")
@@ -341,6 +341,7 @@ def _build_player_config(
         raise UserError(f"{where}.as_player has a budget in US dollars and no prices")
     return ChatJudgeConfig(
         name=f"player:{name}",  # no judge can be called so
+        role="player",
         base_url=policy.base_url,
         model=policy.model,
         api_key=read_server_key(settings, where, policy),

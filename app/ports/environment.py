@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol, Self, TypeVar, runtime_checkable
 from pydantic import BaseModel, JsonValue
 
 from app.domain.errors import InvalidRequest, WorkerFailed
+from app.domain.hosting import ServerFacts
 from app.domain.judging import Case, Judgement, Rubric
 from app.domain.scores import ReferencePlan, Score
 from app.domain.tasks import (
@@ -201,6 +202,11 @@ class Environment(Protocol):
     def origin(self) -> str:
         """Source of the tasks: a data set's name, `generated` or `built-in`."""
         return "generated"
+
+    @property
+    def server_facts(self) -> ServerFacts | None:
+        """Of the server that its episodes run on; None where they run here."""
+        return None
 
     @property
     def digests(self) -> Mapping[str, str]:

@@ -92,5 +92,5 @@ class HostedStepStore(Protocol):
 
     async def find_steps(self, keys: Collection[str]) -> StoredSteps: ...
 
-    async def put(self, key: str, step: HostedStep) -> HostedStep:
+    async def put(self, key: str, task_id: str, step: HostedStep) -> HostedStep:
         """The answer that is stored there now: the first one. Durable on return."""

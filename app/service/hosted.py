@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import isfinite
@@ -54,6 +54,7 @@ _MOST_CRITERIA: Final = 32
 class HostedTranscript:
     """What the model said, what it claims to have seen after each, and the key of each answer."""
 
+    task_id: str
     said: tuple[Message, ...]
     seen: tuple[tuple[Message, ...], ...]
     """Shorter by one than `said` where the last message awaits its answer, or is not followed by anything."""
@@ -78,7 +79,7 @@ class HostedTranscript:
                 raise InvalidRequest("here the model speaks: an assistant message", field=f"messages[{index}]")
             else:
                 seen[-1].append(message)
-        return cls(tuple(said), tuple(map(tuple, seen)), tuple(keys))
+        return cls(task_id, tuple(said), tuple(map(tuple, seen)), tuple(keys))
 
     @property
     def end_key(self) -> str:
@@ -185,9 +186,8 @@ class HostedEpisodes:
         self._flights = SingleFlight[HostedStep]("an episode of a foreign environment could not be stepped")
 
     @property
-    def open_sessions(self) -> Mapping[str, int]:
-        """By environment."""
-        return {name: server.in_use + server.idle for name, server in self._servers.items()}
+    def open_sessions(self) -> int:
+        return sum(server.in_use + server.idle for server in self._servers.values())
 
     async def open_all(self, hosts: Sequence[EpisodeHost]) -> list[Context]:
         """What the episodes begin with, in order. The sessions are held for whoever steps first. HostFailed."""
@@ -262,12 +262,13 @@ class HostedEpisodes:
             if session is None:
                 found = await self._reopen(server, host, transcript, stored, count)
                 if isinstance(found, HostedStep):
-                    return await self._steps.put(key, found)
+                    return await self._steps.put(key, transcript.task_id, found)
                 session = found
             answer = session.finish() if ends else session.step(transcript.said[count])
             try:
                 step = _require_sound(await self._call(server, host, answer))
-                kept = await self._steps.put(key, step)
+                server.failures = 0  # a server may open sessions and answer no step
+                kept = await self._steps.put(key, transcript.task_id, step)
             except BaseException:
                 await session.close()
                 raise
@@ -331,7 +332,6 @@ class HostedEpisodes:
             log.exception("a foreign environment broke: %s", host.server)
             self._note_failure(server)
             raise HostFailed(f"{host.server} broke: {type(error).__name__}") from error
-        server.failures = 0
         return answer
 
     def _note_failure(self, server: _Server) -> None:

@@ -24,9 +24,9 @@ class SqlHostedSteps(StorePart, HostedStepStore):
         rows: Sequence[Sequence[Any]] = _SELECT_STEPS.fetch(connection, asked=sorted(set(keys)))
         return {key: decode(HostedStep, body) for key, body in rows}
 
-    @writes(lambda key, _: f"hosted_steps {key}")
-    def put(self, connection: Connection, key: str, step: HostedStep) -> HostedStep:
-        row = {"key": key, "body": encode(step), "created_at": self.database.read_clock()}
+    @writes(lambda key, *_: f"hosted_steps {key}")
+    def put(self, connection: Connection, key: str, task_id: str, step: HostedStep) -> HostedStep:
+        row = {"key": key, "task_id": task_id, "body": encode(step), "created_at": self.database.read_clock()}
         connection.execute(self.database.insert_new(hosted_steps), row)
         body = connection.execute(select(hosted_steps.c.body).where(hosted_steps.c.key == key)).scalar_one()
         return decode(HostedStep, body)

@@ -401,10 +401,12 @@ class KeptEpisodeTable(TableRecord, table=True):
 
 
 class PlayerLineTable(TableRecord, table=True):
-    """Lines of players that models play. `body` is final but where the player's server failed."""
+    """Lines of players that models play. `body` is final but where the player's server failed. `task_id` is null in
+    lines that were stored before they had one."""
 
     __tablename__ = "player_lines"
     key: str = Field(primary_key=True)
+    task_id: str | None = None
     body: str = Field(sa_type=Text)
     created_at: int = Field(sa_type=BigInteger, index=True)
 
@@ -414,6 +416,7 @@ class HostedStepTable(TableRecord, table=True):
 
     __tablename__ = "hosted_steps"
     key: str = Field(primary_key=True)
+    task_id: str
     body: str = Field(sa_type=Text)
     created_at: int = Field(sa_type=BigInteger, index=True)
 

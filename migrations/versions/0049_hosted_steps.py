@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0049"
-down_revision = "0047"
+down_revision = "0048"
 branch_labels = None
 depends_on = None
 
@@ -15,6 +15,7 @@ def upgrade() -> None:
     op.create_table(
         "hosted_steps",
         sa.Column("key", sa.String(), nullable=False),
+        sa.Column("task_id", sa.String(), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("key", name="pk_hosted_steps"),

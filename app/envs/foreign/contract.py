@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final, Protocol, Self
 from pydantic import BaseModel, JsonValue
 
 from app.domain.errors import EnvironmentUnavailable, HostFailed
+from app.domain.hosting import ServerFacts
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, Message, Opening, Task, ToolSpec
 from app.domain.values import NoParams, Split, digest
@@ -141,6 +142,17 @@ class ForeignEnvironment(Environment):
         return self.server.kind
 
     @property
+    def server_facts(self) -> ServerFacts:
+        about, options = self.description, self.server.options
+        return ServerFacts(
+            kind=self.server.kind,
+            server_version=about.version,
+            rule="unverified" if about.version is None else "versioned",
+            replayable=about.replayable and options.replay,
+            notes=about.notes,
+        )
+
+    @property
     def digests(self) -> Mapping[str, str]:
         return {"server": self.description.digest, "settings": self.server.settings_digest}
 
@@ -218,5 +230,5 @@ class _Host:
 
 def build_environment(server: ForeignServer) -> type[ForeignEnvironment]:
     """The class that the service serves under the server's name."""
-    body: dict[str, Any] = {"name": server.name, "server": server, "__module__": __name__, "__doc__": server.__doc__}
+    body: dict[str, Any] = {"name": server.name, "server": server, "__module__": type(server).__module__}
     return type(f"Foreign_{server.name}", (ForeignEnvironment,), body)

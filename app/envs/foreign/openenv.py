@@ -1,4 +1,4 @@
-"""OpenEnv servers by URL. One session is one web socket; their HTTP routes make a fresh environment for each request.
+"""An OpenEnv server by its URL. One session is one web socket; their HTTP routes make a fresh environment each time.
 
     task     a seed: `reset {seed}` brings the first observation, which is the prompt
     action   the model's text in the one field that the action has, or its call of the tool `act` where it has several;
@@ -121,7 +121,7 @@ class OpenEnvServer:
         return digest([metadata, schema])
 
     def describe_blocking(self) -> Description:
-        return asyncio.run(self._describe())
+        return asyncio.run(self.describe())
 
     async def open_session(self, start: Start) -> HostedSession:
         if self._actions is None:
@@ -130,7 +130,7 @@ class OpenEnvServer:
 
     # What it says of itself
 
-    async def _describe(self) -> Description:
+    async def describe(self) -> Description:
         client = _create_client(self._headers)
         try:
             async with asyncio.timeout(self.options.deadline_seconds):
