@@ -115,9 +115,9 @@ class JailedChildren:
             try:
                 process = await asyncio.create_subprocess_exec(
                     *command,
-                    stdin=pairs[0][1],
-                    stdout=pairs[1][1],
-                    stderr=pairs[2][1],
+                    stdin=pairs[0][1].fileno(),
+                    stdout=pairs[1][1].fileno(),
+                    stderr=pairs[2][1].fileno(),
                     cwd=home if room is not None else "/",
                     env=self._list_variables(program, home),
                     start_new_session=True,

@@ -22,21 +22,27 @@ NEEDS = (VERIFIERS / ".installed",)
 TASKSETS = Path(__file__).parent / "tasksets"
 UPSTREAM = os.environ.get("ATROPOS_TEST_VERIFIERS_ENVIRONMENTS", "")
 """The folder `environments` of the repository of verifiers."""
+LEGACY = os.environ.get("ATROPOS_TEST_VERIFIERS_LEGACY", "")
+"""An interpreter that has verifiers 0.3.1."""
 GUESS_AGAIN = HostedStep(messages=(Message(role="user", content="No. Guess again."),))
 
 
 @asynccontextmanager
 async def serving(
-    package: str, folder: Path = TASKSETS, max_turns: int = 16, **args: JsonValue
+    package: str,
+    folder: Path = TASKSETS,
+    max_turns: int = 16,
+    python: Path = VERIFIERS / "bin" / "python",
+    **args: JsonValue,
 ) -> AsyncIterator[tuple[VerifiersServer, Description]]:
     """Skips where this machine has no jail."""
     server = VerifiersServer(
         "x",
         package,
-        VERIFIERS / "bin" / "python",
+        python,
         ForeignOptions(deadline_seconds=300, max_turns=max_turns),
         VerifiersOptions(args=args, folders=(folder,)),
-        JailedChildren({}.get),
+        JailedChildren(lambda name: None),
     )
     await server.open()
     try:
@@ -106,7 +112,7 @@ async def test_users_and_tools_answer_until_the_episode_is_over() -> None:
     early = HostedStep(done=True, reward=0.0, parts={"turns": 2.0, "found": 0.0})
     beyond = HostedStep(done=True, reward=0.0, parts={"turns": 5.0, "found": 0.0})
     raised = "Error executing tool parity: it is below 0"
-    assert (description.replayable, episodes) == (
+    assert (description.replayable, list(episodes)) == (
         True,
         [
             [told("odd"), GUESS_AGAIN, told("error: unknown tool 'no_such'"), over],
@@ -117,25 +123,32 @@ async def test_users_and_tools_answer_until_the_episode_is_over() -> None:
     )
 
 
-async def test_what_is_not_served_is_refused_with_the_reason(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)  # the jail is that of nobody
-    (tmp_path / "boxed.py").write_text(
-        "import verifiers.v1 as vf\n"
-        "class Boxes(vf.Taskset[vf.Task, vf.TasksetConfig]):\n"
-        "    def load(self):\n"
-        "        return [vf.Task(vf.TaskData(prompt='?', image='a-box'))]\n"
-        "__all__ = ['Boxes']\n",
-        encoding="utf-8",
-    )
+async def test_what_is_not_served_is_refused_with_the_reason() -> None:
     reasons = []
-    for package in ("boxed", "no_such_package"):
+    for package, args in {"sums": {"image": "a-box"}, "no_such_package": {}}.items():
         with pytest.raises(HostFailed) as refused:
-            async with serving(package, tmp_path):
+            async with serving(package, **args):
                 pass
         reasons.append(refused.value.detail)
     assert (reasons[0], reasons[1].split("(")[0]) == (
         "x: task 0 needs a container",
         "x: ModuleNotFoundError: taskset 'no_such_package' not found ",
+    )
+
+
+@pytest.mark.skipif(not LEGACY, reason="ATROPOS_TEST_VERIFIERS_LEGACY names no interpreter")
+async def test_environments_of_verifiers_before_0_4_are_played_too() -> None:
+    async with serving("legacy_sums", python=Path(LEGACY), count=3) as (server, description):
+        steps = [(await play(server, 1, says(reply)))[0] for reply in ("it is 2", "raise")]
+        steps += await play(server, 1, finishes=True)
+    early = "the episode ended early, and verifiers before 0.4 scores no such episode"
+    assert (len((description.rows or {})["train"]), steps) == (
+        3,
+        [
+            HostedStep(done=True, reward=1.0, parts={"right": 1.0, "num_turns": 1.0}),
+            HostedStep(done=True, failure="Error calling reward function right: the reward broke"),
+            HostedStep(done=True, failure=early),
+        ],
     )
 
 

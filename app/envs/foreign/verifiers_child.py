@@ -567,6 +567,7 @@ class LegacyPackage:
     def start(self, name: str, hidden: Json) -> Episode:
         inbox: asyncio.Queue[Parked] = asyncio.Queue()
         self._endpoint.sessions[name] = inbox
+        left = asyncio.Event()
 
         async def run() -> Json:
             url = f"{self._endpoint.url}/{name}/v1"
@@ -575,12 +576,15 @@ class LegacyPackage:
             errors: list[str] = []
             self._errors.set(errors)
             try:
-                return _read_output(await self._env.run_rollout(hidden, client, _MODEL, {}), errors)
+                output = await self._env.run_rollout(hidden, client, _MODEL, {})
+                if left.is_set():
+                    raise Broken("the episode ended early, and verifiers before 0.4 scores no such episode")
+                return _read_output(output, errors)
             finally:
                 self._endpoint.sessions.pop(name, None)
                 await sdk.close()
 
-        return Episode(run(), inbox, lambda: None)
+        return Episode(run(), inbox, left.set)
 
 
 class _Listener(logging.LoggerAdapter):  # type: ignore[type-arg]
@@ -603,8 +607,9 @@ def _list_rubrics(rubric: Any) -> Iterator[Any]:
 
 def _read_output(output: Mapping[str, Any], reported: list[str]) -> Json:
     """The error before the reward: beside an error there is a number all the same."""
-    if output.get("error"):
-        raise Broken(str(output["error"])[:_MOST_REASON])
+    if error := output.get("error"):
+        words = error.get("error_chain_str") if isinstance(error, dict) else None
+        raise Broken(str(words or error)[:_MOST_REASON])
     if reported:
         raise Broken(reported[-1][:_MOST_REASON])
     reward = output.get("reward")

@@ -25,14 +25,15 @@ class SumTask(vf.Task[SumData]):
 
 class SumConfig(vf.TasksetConfig):
     count: int = 4
+    image: str | None = None
 
 
 class SumTaskset(vf.Taskset[SumTask, SumConfig]):
     def load(self) -> Iterator[SumTask]:
         for number in range(self.config.count):
             prompt = f"What is {number} + {number}?"
-            data = SumData(prompt=prompt, system_prompt="Answer with a number.", answer=str(2 * number))
-            yield SumTask(data, self.config.task)
+            about = {"system_prompt": "Answer with a number.", "image": self.config.image}
+            yield SumTask(SumData(prompt=prompt, answer=str(2 * number), **about), self.config.task)
 
 
 async def wrote_a_file(trace: vf.Trace, runtime: vf.Runtime) -> float:
