@@ -168,6 +168,7 @@ class VerifiersServer:
             version=version if isinstance(version, str) else None,
             rows=split,
             replayable=replayable,
+            opens_prompt=not alone,
             notes=notes,
         )
 
