@@ -21,7 +21,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import JsonValue, SecretStr
 
-from app.domain.errors import HostFailed, HostFull
+from app.domain.errors import HostFailed, HostFull, SessionLost
 from app.domain.hosting import HostedStep
 from app.domain.tasks import FunctionSpec, Message, Opening, ToolCall, ToolSpec
 from app.domain.values import MOST_REWARD, digest, replace_lone_surrogates
@@ -319,8 +319,10 @@ class OpenEnvSession:
             with contextlib.suppress(ConnectionError, RuntimeError):  # why it was closed may stand in what it sent last
                 await self.socket.send_str(json.dumps(frame, allow_nan=False))
             received = await self.socket.receive()
+            if received.data is None or isinstance(received.data, int | Exception):  # of a frame that ends the socket
+                raise SessionLost(f"{self._server} closed the session")
             if not isinstance(received.data, str):
-                raise HostFailed(f"{self._server} closed the session")
+                raise HostFailed(f"{self._server} answered no text")
             answer = _read_object(received.data, self._server)
         if answer.get("type") == "error" and _find_code(answer) not in (_MODELS_FAULT, _ITS_FAULT):
             if _find_code(answer) == _FULL:
