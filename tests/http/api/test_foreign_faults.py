@@ -1,9 +1,8 @@
 """A server of OpenEnv's that fails under a gateway: no reward is made up, and nothing that was given is lost."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,55 +10,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.settings import Settings
+from tests.support.foreign_episodes import LOST, SAID, Trainer, seed_of
 from tests.support.openenv_server import Behaviour, ScriptedServer, count_reward, find_reward, start
 from tests.support.playground import serve_here
 from tests.support.tables import read_table, unfold
 
-SAID = ("a", "bb", "a longer word")
-"""Of an episode of all three steps."""
 OTHERS = ("ccc", "d", "e")
-LOST = "replay_diverged: the session was lost, and this environment cannot be played again"
 FAULTS: dict[str, list[str]] = read_table(__file__, "foreign_faults.yaml", dict[str, list[str]])
-
-
-@dataclass(frozen=True)
-class Trainer:
-    """Plays and scores episodes in `words`, and asks again for what has no answer."""
-
-    client: TestClient
-    run: str = "run"
-
-    def lease(self, **more: Any) -> Any:
-        reply = self.client.post("/envs/words/next-batch", json={"batch_size": 1, "run": self.run, **more})
-        return reply.json()["tasks"][0] if reply.is_success else (reply.status_code, reply.json()["code"])
-
-    def step(self, task: dict[str, Any], messages: list[dict[str, Any]], tries: int = 2) -> Any:
-        reply = self.client.post("/envs/words/step", json={"task_id": task["task_id"], "messages": messages})
-        if reply.status_code == 503 and tries > 1:
-            return self.step(task, messages, tries - 1)
-        return reply.json()
-
-    def play(self, task: dict[str, Any], words: Sequence[str]) -> list[dict[str, Any]]:
-        messages: list[dict[str, Any]] = []
-        for word in words:
-            messages.append({"role": "assistant", "content": word})
-            turn = self.step(task, messages)
-            if turn["done"]:
-                break
-            messages += turn["messages"]
-        return messages
-
-    def score(self, task: dict[str, Any], *episodes: list[dict[str, Any]]) -> list[float | str]:
-        """Rewards, and in place of one that is not there the reason."""
-        group = {"task_id": task["task_id"], "lease_id": task["lease_id"]}
-        body = {"run": self.run, "groups": [{**group, "completions": [{"messages": one} for one in episodes]}]}
-        (scored,) = self.client.post("/envs/words/score", json=body).json()["groups"]
-        whys = [f"{one['reason']}: {one['rationale']}" for one in scored["scores"]]
-        return [why if reward is None else reward for reward, why in zip(scored["rewards"], whys, strict=True)]
-
-
-def seed_of(task: dict[str, Any]) -> int:
-    return int(task["messages"][0]["content"].split()[1].rstrip(":"))
 
 
 @contextmanager
