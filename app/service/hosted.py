@@ -381,7 +381,7 @@ class HostedEpisodes:
         """A place at the server: waits until there is one, for as long as a step may take."""
         server = self._find_server(host)
         if (rest := server.rests_until - time.monotonic()) > 0:
-            times = f"{server.failures} times in a row"
+            times = f"{_FAILURES_BEFORE_REST} times in a row"
             raise HostFailed(f"{host.server} failed {times}; it is asked again in {rest:.0f} seconds")
         try:
             async with asyncio.timeout(host.limits.deadline_seconds):
@@ -403,6 +403,11 @@ class HostedEpisodes:
         server = self._servers[host.server]
         server.replays = host.replayable and not server.differed
         return server
+
+    def forget_difference(self, name: str) -> None:
+        """The server was tried anew, so that one that came out otherwise before may be played again."""
+        if name in self._servers:
+            self._servers[name].differed = False
 
     async def sweep_for_ever(self) -> None:
         """Closes sessions that nobody has stepped for long."""
@@ -449,8 +454,9 @@ class ServerWatch:
     """Asks servers what they are, again and again. One that is down makes its environment unavailable, and one that was
     replaced is described anew: it may follow another rule."""
 
-    def __init__(self, catalogue: Catalogue, servers: Sequence[WatchedServer]) -> None:
+    def __init__(self, catalogue: Catalogue, servers: Sequence[WatchedServer], episodes: HostedEpisodes) -> None:
         self._catalogue = catalogue
+        self._episodes = episodes
         self._servers = servers
         self._seen: dict[str, str] = {}
 
@@ -473,6 +479,7 @@ class ServerWatch:
             return
         if self._seen.setdefault(name, brief) != brief or self._catalogue.explain_unavailability(name) is not None:
             await asyncio.to_thread(self._catalogue.look_again, name)
+            self._episodes.forget_difference(name)
             self._seen[name] = brief
 
 
