@@ -27,6 +27,7 @@ from app.domain.tasks import FunctionSpec, Message, Opening, ToolCall, ToolSpec
 from app.domain.values import MOST_REWARD, digest, replace_lone_surrogates
 from app.envs.foreign.contract import MOST_TEXT, Description, ForeignOptions, Start, find_seed
 from app.ports.hosts import HostedSession
+from app.toolkit.thoughts import strip_thinking
 
 Object = dict[str, Any]
 
@@ -440,7 +441,7 @@ def _is_text(schema: JsonValue) -> bool:
 def _read_action(message: Message) -> Object | None:
     """Of a call of `act`, or of a text that is one JSON object."""
     call = next((one for one in message.tool_calls if one.function.name == ACT), None)
-    arguments = _parse(message.content) if call is None else _read_arguments(call)
+    arguments = _parse(strip_thinking(message.content or "").text) if call is None else _read_arguments(call)
     return arguments if isinstance(arguments, dict) else None
 
 
@@ -449,9 +450,9 @@ def _read_arguments(call: ToolCall) -> JsonValue:
     return _parse(arguments) if isinstance(arguments, str) else arguments
 
 
-def _parse(text: str | None) -> JsonValue:
+def _parse(text: str) -> JsonValue:
     try:
-        value: JsonValue = json.loads(text or "", parse_constant=lambda _: None)
+        value: JsonValue = json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         return None
     return value
