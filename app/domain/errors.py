@@ -20,7 +20,8 @@ GatewayError                     500  unexpected fault of the service
 │   ├── RetrieverFailed
 │   ├── PlayerFailed
 │   ├── HostFailed                    the server of a foreign environment gave no answer
-│   │   └── HostFull                  it has no place for another session now
+│   │   ├── HostFull                  it has no place for another session now
+│   │   └── SessionLost               it has closed the session, and another one may be had
 │   └── StoreUnavailable
 └── ScoringFailed                     never reaches HTTP: the rollout becomes `unscored` with the reason
     ├── JudgeFailed                   `judge_failed`
@@ -155,6 +156,10 @@ class HostFailed(Unavailable):
 
 class HostFull(HostFailed):
     """It has no place for another session now: one that nobody uses has to be closed first."""
+
+
+class SessionLost(HostFailed):
+    """It has closed the session, as a server does that was started again. Another session may be had at once."""
 
 
 class StoreUnavailable(Unavailable):

@@ -180,7 +180,7 @@ class ServiceLifespan:
             pruning = self._prune(), self._reduce(), clear_pieces_for_ever(self.store.parts)
             added = [run() for part in self.parts for run in part.lasting]
             indexing = TextIndexer(self.store.texts, self.store.claims).run()
-            tending = self.elsewhere.sweep_for_ever(), ServerWatch(catalogue, self.foreign).run()
+            tending = self.elsewhere.sweep_for_ever(), ServerWatch(catalogue, self.foreign, self.elsewhere).run()
             background = *lasting, *pruning, *added, *tending, indexing, self._share_metrics()
             await asyncio.gather(self._take_up(trying, configured), *background)
         finally:

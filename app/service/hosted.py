@@ -13,14 +13,14 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final, TypeVar
 
 from pydantic import JsonValue
 
-from app.domain.errors import HostFailed, HostFull, InvalidRequest
+from app.domain.errors import HostFailed, HostFull, InvalidRequest, SessionLost
 from app.domain.hosting import HostedStep, StoredSteps
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Context, Message, Opening, Turn
@@ -180,6 +180,32 @@ class _Server:
         return [session for key in keys if (session := self.take(key)) is not None]
 
 
+@dataclass(frozen=True)
+class _Move:
+    """What is asked of a session next: the answer to the last message, or to the end of the episode."""
+
+    host: EpisodeHost
+    transcript: HostedTranscript
+    ends: bool
+
+    @property
+    def before(self) -> int:
+        """How many messages the session was sent before."""
+        return len(self.transcript.said) - (not self.ends)
+
+    @property
+    def key(self) -> str:
+        return self.transcript.end_key if self.ends else self.transcript.keys[-1]
+
+    @property
+    def held_key(self) -> str:
+        """Under which a session waits for it."""
+        return self.transcript.keys[self.before - 1] if self.before else self.host.start
+
+    def ask(self, session: HostedSession) -> Awaitable[HostedStep]:
+        return session.finish() if self.ends else session.step(self.transcript.said[-1])
+
+
 class HostedEpisodes:
     """Steps and scores episodes, and keeps their sessions."""
 
@@ -251,56 +277,56 @@ class HostedEpisodes:
         self, host: EpisodeHost, transcript: HostedTranscript, stored: StoredSteps, *, ends: bool = False
     ) -> HostedStep:
         """Shielded: a step that was begun is finished and stored, also where whoever asked has left."""
-        key = transcript.end_key if ends else transcript.keys[-1]
-        flight = self._flights.find([key]).get(key)
-        return await asyncio.shield(
-            flight or self._flights.start([key], self._play(key, host, transcript, stored, ends=ends))
-        )
+        move = _Move(host, transcript, ends)
+        flight = self._flights.find([move.key]).get(move.key)
+        return await asyncio.shield(flight or self._flights.start([move.key], self._play(move, stored)))
 
-    async def _play(
-        self, key: str, host: EpisodeHost, transcript: HostedTranscript, stored: StoredSteps, *, ends: bool
-    ) -> HostedStep:
-        count = len(transcript.said) if ends else len(transcript.said) - 1
-        async with self._enter(host) as server:
-            session = server.take(transcript.keys[count - 1] if count else host.start)
-            if session is None:
-                found = await self._reopen(server, host, transcript, stored, count)
-                if isinstance(found, HostedStep):
-                    self._note_divergence(server, found)
-                    return await self._steps.put(key, transcript.task_id, found)
-                session = found
-            answer = session.finish() if ends else session.step(transcript.said[count])
+    async def _play(self, move: _Move, stored: StoredSteps) -> HostedStep:
+        async with self._enter(move.host) as server:
+            session = server.take(move.held_key)
+            if session is not None:
+                with suppress(SessionLost):  # while nobody used it, so it is played again
+                    return await self._play_in(server, session, move)
             try:
-                step = _require_sound(await self._call(server, host, answer))
-                server.failures = 0  # a server may open sessions and answer no step
-                kept = await self._steps.put(key, transcript.task_id, step)
-            except BaseException:
-                await session.close()
+                found = await self._reopen(server, move, stored)
+                if isinstance(found, HostedStep):
+                    return await self._steps.put(move.key, move.transcript.task_id, found)
+                return await self._play_in(server, found, move)
+            except SessionLost:
+                self._note_failure(server)
                 raise
-            if kept.is_over or ends or kept != step:  # another replica's session is where that answer came from
-                await session.close()
-            else:
-                server.hold(key, session, fresh=False)
-            return kept
 
-    async def _reopen(
-        self, server: _Server, host: EpisodeHost, transcript: HostedTranscript, stored: StoredSteps, count: int
-    ) -> HostedSession | HostedStep:
-        """A session in which the first `count` messages were played again; or why there is none."""
-        if count and not server.replays:
+    async def _play_in(self, server: _Server, session: HostedSession, move: _Move) -> HostedStep:
+        try:
+            step = _require_sound(await self._call(server, move.host, move.ask(session)))
+            server.failures = 0  # a server may open sessions and answer no step
+            kept = await self._steps.put(move.key, move.transcript.task_id, step)
+        except BaseException:
+            await session.close()
+            raise
+        if kept.is_over or move.ends or kept != step:  # another replica's session is where that answer came from
+            await session.close()
+        else:
+            server.hold(move.key, session, fresh=False)
+        return kept
+
+    async def _reopen(self, server: _Server, move: _Move, stored: StoredSteps) -> HostedSession | HostedStep:
+        """A session in which all that came before was played again; or why there is none."""
+        host, transcript = move.host, move.transcript
+        if move.before and not server.replays:
             words = "the session was lost, and this environment cannot be played again"
             return HostedStep(failure=words, diverged=True)
         session = await self._open(server, host)
         try:
             if host.opening is not None and not _is_same_opening(session.opening, host.opening):
                 await session.close()
-                return HostedStep(failure="another session of the same task began otherwise", diverged=True)
-            for number in range(count):
+                return _note_difference(server, "another session of the same task began otherwise")
+            for number in range(move.before):
                 again = await self._call(server, host, session.step(transcript.said[number]))
                 if not _is_same_answer(again, stored[transcript.keys[number]]):
                     await session.close()
                     words = f"message {number + 1} brought another answer when it was played again"
-                    return HostedStep(failure=words, diverged=True)
+                    return _note_difference(server, words, broke=bool(again.failure))
         except BaseException:
             await session.close()
             raise
@@ -318,6 +344,8 @@ class HostedEpisodes:
         while True:
             try:
                 return await host.open()
+            except SessionLost as error:  # it never was one
+                raise HostFailed(error.detail) from error
             except HostFull:
                 await server.give_up_one()
                 await asyncio.sleep(_FULL_PAUSE_SECONDS)  # it takes a moment to notice that a session was closed
@@ -330,6 +358,8 @@ class HostedEpisodes:
         except TimeoutError:
             self._note_failure(server)
             raise HostFailed(f"{host.server} gave no answer within {host.limits.deadline_seconds:g} seconds") from None
+        except SessionLost:
+            raise
         except HostFailed:
             self._note_failure(server)
             raise
@@ -344,11 +374,6 @@ class HostedEpisodes:
         if server.failures >= _FAILURES_BEFORE_REST:
             server.rests_until = time.monotonic() + _REST_SECONDS
 
-    def _note_divergence(self, server: _Server, why: HostedStep) -> None:
-        if server.replays:
-            log.warning("%s is not played again any more: %s", server.name, why.failure)
-            server.differed, server.replays = True, False
-
     # Places
 
     @asynccontextmanager
@@ -356,7 +381,7 @@ class HostedEpisodes:
         """A place at the server: waits until there is one, for as long as a step may take."""
         server = self._find_server(host)
         if (rest := server.rests_until - time.monotonic()) > 0:
-            times = f"{server.failures} times in a row"
+            times = f"{_FAILURES_BEFORE_REST} times in a row"
             raise HostFailed(f"{host.server} failed {times}; it is asked again in {rest:.0f} seconds")
         try:
             async with asyncio.timeout(host.limits.deadline_seconds):
@@ -379,6 +404,11 @@ class HostedEpisodes:
         server.replays = host.replayable and not server.differed
         return server
 
+    def forget_difference(self, name: str) -> None:
+        """The server was tried anew, so that one that came out otherwise before may be played again."""
+        if name in self._servers:
+            self._servers[name].differed = False
+
     async def sweep_for_ever(self) -> None:
         """Closes sessions that nobody has stepped for long."""
         while True:
@@ -391,6 +421,14 @@ class HostedEpisodes:
         await self._flights.close()
         held = [session for server in self._servers.values() for session in server.pop_unused(0.0)]
         await asyncio.gather(*(session.close() for session in held))
+
+
+def _note_difference(server: _Server, words: str, *, broke: bool = False) -> HostedStep:
+    """`broke`: it says nothing of other episodes."""
+    if server.replays and not broke:
+        log.warning("%s is not played again any more: %s", server.name, words)
+        server.differed, server.replays = True, False
+    return HostedStep(failure=words, diverged=True)
 
 
 def _is_same_answer(one: HostedStep, other: HostedStep) -> bool:
@@ -416,8 +454,9 @@ class ServerWatch:
     """Asks servers what they are, again and again. One that is down makes its environment unavailable, and one that was
     replaced is described anew: it may follow another rule."""
 
-    def __init__(self, catalogue: Catalogue, servers: Sequence[WatchedServer]) -> None:
+    def __init__(self, catalogue: Catalogue, servers: Sequence[WatchedServer], episodes: HostedEpisodes) -> None:
         self._catalogue = catalogue
+        self._episodes = episodes
         self._servers = servers
         self._seen: dict[str, str] = {}
 
@@ -440,6 +479,7 @@ class ServerWatch:
             return
         if self._seen.setdefault(name, brief) != brief or self._catalogue.explain_unavailability(name) is not None:
             await asyncio.to_thread(self._catalogue.look_again, name)
+            self._episodes.forget_difference(name)
             self._seen[name] = brief
 
 

@@ -44,7 +44,7 @@ class Behaviour:
     times: float = float("inf")
     """How often; then it is honest."""
     seconds: float = 0.0
-    """Each step takes so long, and `late` so much longer again."""
+    """Each step takes so long."""
     places: int = 1000
     """Sessions at once; whoever comes when all are taken is told CAPACITY_REACHED."""
     handshake: int = 0
@@ -121,13 +121,8 @@ async def _cut(episode: _Episode, _: dict[str, Any]) -> None:
 
 
 async def _be_late(episode: _Episode, data: dict[str, Any]) -> None:
-    await asyncio.sleep(episode.server.behaviour.seconds + 2)
+    await asyncio.sleep(60)  # the gateway leaves before
     await episode.observe(data)
-
-
-async def _answer_twice(episode: _Episode, data: dict[str, Any]) -> None:
-    await episode.observe(data)
-    await episode.observe({**data, "reward": 1000.0})
 
 
 def _give(**wrong: Any) -> _Fault:
@@ -142,7 +137,6 @@ FAULTS: Final[Mapping[str, _Fault]] = MappingProxyType(
     {
         "cut": _cut,
         "late": _be_late,
-        "twice": _answer_twice,
         "broken": lambda episode, _: episode.refuse("EXECUTION_ERROR"),
         "refused": lambda episode, _: episode.refuse("VALIDATION_ERROR"),
         "session error": lambda episode, _: episode.refuse("SESSION_ERROR"),

@@ -2,9 +2,9 @@
 
 A kind is one file with one class, a `ForeignServer`: it says what the server is (`describe`) and opens sessions. A
 session takes the model's messages and returns what the server answers. All else is here or in the service: tasks and
-their digests, leases, the store, replays of lost sessions, scores. An environment with rows has its tasks before a
-session is open. One without has seeds: its prompt is what a session begins with, and is frozen when the task is handed
-out.
+their digests, leases, the store, replays of lost sessions, calls in texts, scores. An environment with rows has its
+tasks before a session is open. One without has seeds: its prompt is what a session begins with, and is frozen when the
+task is handed out.
 
     openenv     a URL; sessions over its web socket
     nemo_gym    the URL of a resources server, and rows
@@ -18,12 +18,13 @@ from typing import Any, ClassVar, Final, Protocol, Self
 from pydantic import BaseModel, JsonValue
 
 from app.domain.errors import EnvironmentUnavailable, HostFailed
-from app.domain.hosting import ServerFacts
+from app.domain.hosting import HostedStep, ServerFacts
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Context, Message, Opening, Task, ToolSpec
+from app.domain.tasks import Completion, Context, FunctionCall, Message, Opening, Task, ToolCall, ToolSpec
 from app.domain.values import NoParams, Split, digest
 from app.ports.environment import Datasets, Environment, Tools
 from app.ports.hosts import EpisodeHost, HostedSession, HostLimits, RewardRange
+from app.toolkit.tool_calls.replies import read_text_calls
 
 RULE_VERSION: Final = "1"
 """Of what this package does with a server's answers. A change in what is rewarded raises it."""
@@ -226,7 +227,38 @@ class _Host:
         return RewardRange(*self.foreign.options.reward_range)
 
     async def open(self) -> HostedSession:
-        return await self.foreign.open_session(self.begins)
+        return _CallReader(await self.foreign.open_session(self.begins))
+
+
+@dataclass(frozen=True)
+class _CallReader:
+    """A session that gets the calls in a message's text as calls of its own: many trainers send text alone."""
+
+    session: HostedSession
+
+    @property
+    def opening(self) -> Opening:
+        return self.session.opening
+
+    async def step(self, message: Message) -> HostedStep:
+        tools = self.opening.tools
+        if not tools or message.tool_calls:
+            return await self.session.step(message)
+        reading = read_text_calls(message.content or "", tools)
+        if reading.fault:
+            words = f"The call cannot be read: {reading.fault}."
+            return HostedStep(messages=(Message(role="user", content=words),))
+        if not reading.calls:
+            return await self.session.step(message)
+        calls = [FunctionCall(name=one.name, arguments=one.arguments) for one in reading.calls]
+        update = {"content": reading.said, "tool_calls": tuple(ToolCall(function=one) for one in calls)}
+        return await self.session.step(message.model_copy(update=update))
+
+    async def finish(self) -> HostedStep:
+        return await self.session.finish()
+
+    async def close(self) -> None:
+        await self.session.close()
 
 
 def build_environment(server: ForeignServer) -> type[ForeignEnvironment]:

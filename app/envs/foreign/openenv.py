@@ -21,12 +21,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import JsonValue, SecretStr
 
-from app.domain.errors import HostFailed, HostFull
+from app.domain.errors import HostFailed, HostFull, SessionLost
 from app.domain.hosting import HostedStep
 from app.domain.tasks import FunctionSpec, Message, Opening, ToolCall, ToolSpec
 from app.domain.values import MOST_REWARD, digest, replace_lone_surrogates
 from app.envs.foreign.contract import MOST_TEXT, Description, ForeignOptions, Start, find_seed
 from app.ports.hosts import HostedSession
+from app.toolkit.thoughts import strip_thinking
 
 Object = dict[str, Any]
 
@@ -319,8 +320,10 @@ class OpenEnvSession:
             with contextlib.suppress(ConnectionError, RuntimeError):  # why it was closed may stand in what it sent last
                 await self.socket.send_str(json.dumps(frame, allow_nan=False))
             received = await self.socket.receive()
+            if received.data is None or isinstance(received.data, int | Exception):  # of a frame that ends the socket
+                raise SessionLost(f"{self._server} closed the session")
             if not isinstance(received.data, str):
-                raise HostFailed(f"{self._server} closed the session")
+                raise HostFailed(f"{self._server} answered no text")
             answer = _read_object(received.data, self._server)
         if answer.get("type") == "error" and _find_code(answer) not in (_MODELS_FAULT, _ITS_FAULT):
             if _find_code(answer) == _FULL:
@@ -438,7 +441,7 @@ def _is_text(schema: JsonValue) -> bool:
 def _read_action(message: Message) -> Object | None:
     """Of a call of `act`, or of a text that is one JSON object."""
     call = next((one for one in message.tool_calls if one.function.name == ACT), None)
-    arguments = _parse(message.content) if call is None else _read_arguments(call)
+    arguments = _parse(strip_thinking(message.content or "").text) if call is None else _read_arguments(call)
     return arguments if isinstance(arguments, dict) else None
 
 
@@ -447,9 +450,9 @@ def _read_arguments(call: ToolCall) -> JsonValue:
     return _parse(arguments) if isinstance(arguments, str) else arguments
 
 
-def _parse(text: str | None) -> JsonValue:
+def _parse(text: str) -> JsonValue:
     try:
-        value: JsonValue = json.loads(text or "", parse_constant=lambda _: None)
+        value: JsonValue = json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         return None
     return value
