@@ -248,11 +248,6 @@ def create_children(settings: Settings) -> Children:
 def add_foreign(
     classes: Mapping[str, type[Environment]], servers: Mapping[str, ForeignServer]
 ) -> dict[str, type[Environment]]:
-    """UserError for a name that an environment of ours has."""
-    if taken := sorted(classes.keys() & servers.keys()):
-        raise UserError(
-            f"environments.{taken[0]} has `serve`, and an environment of ours is called so: choose another name"
-        )
     return {**classes, **{name: build_environment(server) for name, server in servers.items()}}
 
 
@@ -462,8 +457,9 @@ def create_key_ring(settings: Settings, store: Store, announce: Callable[[str], 
 
 def require_known_names(settings: Settings, environments: Mapping[str, type[Environment]]) -> None:
     """SettingsError naming each environment, data set and judge that is not there, each judge and rubric that cannot
-    be, and a database URL that is none."""
+    be, and a database URL that is none. `environments` are ours."""
     mistakes = [
+        *_find_taken_names(settings, environments),
         *_find_unknown_environments(settings, environments),
         *_find_unknown_judges(settings),
         *_find_broken_judges(settings),
@@ -489,11 +485,22 @@ def _find_named_environments(settings: Settings) -> list[tuple[tuple[str, ...], 
     ]
 
 
-def _find_unknown_environments(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
+def _find_taken_names(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
     return [
-        f"{find_where_set(key)}: there is no environment {name!r}{suggest(name, environments)}"
+        f"{find_where_set(('environments', name))}: it has `serve`, and an environment of ours is called so: "
+        "choose another name"
+        for name, chosen in settings.environments.items()
+        if chosen.serve is not None and name in environments
+    ]
+
+
+def _find_unknown_environments(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
+    served = {name for name, chosen in settings.environments.items() if chosen.serve is not None}
+    known = {*environments, *served}
+    return [
+        f"{find_where_set(key)}: there is no environment {name!r}{suggest(name, known)}"
         for key, name in _find_named_environments(settings)
-        if name not in environments
+        if name not in known
     ]
 
 
