@@ -1,6 +1,7 @@
-"""A feature is one folder and one line. In a copy of the tree without them everything else works, and nothing that the
-feature stored is touched."""
+"""A feature is one folder and one line, a kind of others' environments one file and the few places that name it. In a
+copy of the tree without them everything else works, and nothing that the feature stored is touched."""
 
+import ast
 import gzip
 import json
 import shutil
@@ -8,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from tests.architecture.test_contracts import CONTRACTS, linted
 ROOT = Path(__file__).resolve().parents[2]
 FILLED = Path(__file__).with_name("filled_store.sqlite.gz")
 PARAMETERS = {"run": "runs.name", "group_id": "groups.group_id", "task_id": "tasks.task_id", "world": "worlds.name"}
+KINDS = ("openenv", "nemo_gym", "verifiers")
 NEEDS = {feature.name: feature.needs for feature in load_features()}
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("reduced trees")]
@@ -90,12 +93,68 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Answers]:
     return folder, ask(ROOT, folder)
 
 
-@pytest.mark.parametrize("feature", FEATURES)
-def test_a_feature_can_be_taken_away_whole(tmp_path: Path, whole: tuple[Path, Answers], feature: str) -> None:
-    tree, folder, taken = tmp_path / "tree", tmp_path / "stores", list_taken(feature)
+def copy_tree(tree: Path) -> None:
     for name in ("app", "migrations", "character_sheets"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tree)
+
+
+def strike_kind(file: Path, kind: str) -> None:
+    """Takes away its imports, its functions, its lines of tables, and its name among others."""
+    text = file.read_text(encoding="utf-8")
+    struck: list[ast.stmt | ast.expr] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Dict):
+            lines_of = zip(node.keys, node.values, strict=True)
+            struck += [value for key, value in lines_of if isinstance(key, ast.Constant) and key.value == kind]
+        elif isinstance(node, ast.ClassDef) and node.name == "ForeignSettings":
+            for name, words in pairwise(node.body):
+                if isinstance(words, ast.Expr) and ast.unparse(words).rstrip("'\"").endswith(f"(`{kind}`)."):
+                    struck += [name, words]
+        elif isinstance(node, ast.ImportFrom) and node.module == f"app.envs.foreign.{kind}":
+            struck.append(node)
+        elif isinstance(node, ast.FunctionDef) and node.name in {kind, f"_build_{kind}"}:
+            struck += [node, *node.decorator_list]
+    lines = text.splitlines(keepends=True)
+    for node in struck:
+        lines[node.lineno - 1 : node.end_lineno] = [""] * (1 + (node.end_lineno or 0) - node.lineno)
+    assert struck
+    kept = "".join(lines).replace(f'"{kind}", ', "", 1).replace(f', "{kind}"]', "]", 1)
+    file.write_text(kept, encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_of_others_environments_can_be_taken_away(
+    tmp_path: Path, whole: tuple[Path, Answers], kind: str
+) -> None:
+    tree, folder = tmp_path / "tree", tmp_path / "stores"
+    copy_tree(tree)
+    for file in (tree / "app/envs/foreign").glob(f"{kind}*.py"):
+        file.unlink()
+    for name in ("main/components.py", "settings/sections.py", "cli/envs/adding.py"):
+        strike_kind(tree / "app" / name, kind)
+    shutil.copytree(whole[0], folder, ignore=shutil.ignore_patterns("empty.db*", "listed.db*"))
+    assert ask(tree, folder) == whole[1]
+    assert linted(tree) == (0, dict.fromkeys(CONTRACTS, "KEPT"))
+    served = (
+        "from app.settings import EnvironmentSettings\n"
+        "from app.main.components import _FOREIGN_KINDS\n"
+        "print(*_FOREIGN_KINDS, EnvironmentSettings.model_json_schema()['properties']['serve']['anyOf'][0]['enum'])"
+    )
+    commands = [["-m", "app.cli", "envs", "add", "--help"], ["-c", served]]
+    told = [
+        subprocess.run([sys.executable, *command], cwd=tree, capture_output=True, text=True, check=True).stdout
+        for command in commands
+    ]
+    left = [one for one in KINDS if one != kind]
+    assert [one for one in KINDS if one.replace("_", "-") in told[0]] == left
+    assert told[1] == f"{' '.join(left)} {left}\n"
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_feature_can_be_taken_away_whole(tmp_path: Path, whole: tuple[Path, Answers], feature: str) -> None:
+    tree, folder, taken = tmp_path / "tree", tmp_path / "stores", list_taken(feature)
+    copy_tree(tree)
     listed = tree / "app/main/features.py"
     for name in taken:
         shutil.rmtree(tree / "app/features" / name)
