@@ -61,7 +61,13 @@ class Parked:
     """A request for the model's next message."""
 
     def __init__(self, body: Json) -> None:
-        self.messages = [_plain(message) for message in body.get("messages") or ()]
+        self.messages: list[Json] = []
+        self.trouble = ""
+        """Why it cannot be shown."""
+        try:
+            self.messages = [_plain(message) for message in body.get("messages") or ()]
+        except Broken as broken:
+            self.trouble = str(broken)
         self.tools: list[Json] = body.get("tools") or []
         self.answer: asyncio.Future[Json | None] = asyncio.get_running_loop().create_future()
         """A completion, or None: the episode ends before the model speaks again."""
@@ -172,6 +178,8 @@ class Episode:
 
     async def close(self) -> None:
         self._run.cancel()
+        if self._parked is not None and not self._parked.answer.done():
+            self._parked.answer.set_result(None)  # whoever waits for it in the endpoint
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await self._run
 
@@ -201,8 +209,8 @@ class Episode:
         before, self._parked = self._parked, parked
         if ended:
             return []
-        if self.trouble:
-            raise Broken(self.trouble)
+        if trouble := self.trouble or parked.trouble:
+            raise Broken(trouble)
         if before is not None:
             if parked.messages[: self._known - 1] != before.messages or parked.tools != before.tools:
                 raise Broken("the environment rewrote the conversation, which is not served")
