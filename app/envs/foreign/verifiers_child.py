@@ -51,7 +51,10 @@ class Broken(Exception):
 
 
 def describe_error(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:_MOST_REASON]
+    """With what it came from: that a package is not found may mean that one is missing which it imports."""
+    words, cause = f"{type(error).__name__}: {error}", error.__cause__
+    origin = "" if cause is None else f" (from {type(cause).__name__}: {cause})"[: _MOST_REASON // 2]
+    return " ".join((words[: _MOST_REASON - len(origin)] + origin).split())
 
 
 # The model's endpoint
