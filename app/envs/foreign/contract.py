@@ -124,6 +124,7 @@ class ForeignEnvironment(Environment):
 
     version: ClassVar[str] = RULE_VERSION
     multi_turn: ClassVar[bool] = True
+    runs_elsewhere: ClassVar[bool] = True
     Params: ClassVar[type[BaseModel]] = NoParams
     server: ClassVar[ForeignServer]
 
