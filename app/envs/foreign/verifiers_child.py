@@ -2,7 +2,8 @@
 and packages of that interpreter; nothing of the service is imported here.
 
 It reads calls from stdin and answers on stdout, both lines of JSON: `{"id", "call", ...}` and `{"id", "result"}` or
-`{"id", "error"}`. What packages print goes to stderr. It ends when stdin does.
+`{"id", "error"}`. A line `{"abandon"}` with the id of a call cancels it. What packages print goes to stderr. It ends
+when stdin does.
 
 An environment drives its model itself, and here the model is whoever calls. So its endpoint is a server on loopback
 that parks each request until the next message of the model comes: `open` and `step` return when the next request is
@@ -254,8 +255,6 @@ def _is_number(value: object) -> bool:
 class Package(Protocol):
     """What is served of a package, in either version of verifiers."""
 
-    notes: list[str]
-
     @property
     def scores_alone(self) -> bool:
         """Whether a reply is scored without an episode."""
@@ -284,7 +283,6 @@ class TasksetPackage:
         self._trace = importlib.import_module("verifiers.v1.trace")
         self._state = importlib.import_module("verifiers.v1.state")
         self._endpoint = endpoint
-        self.notes: list[str] = []
         _register_harness(self._vf)
         if self._loaders.default_harness_id(package) != "bash":
             raise Refused(f"{package} brings a harness of its own, which is a program that drives the model itself")
@@ -552,7 +550,6 @@ class LegacyPackage:
         self._openai = importlib.import_module("openai")
         self._endpoint = endpoint
         self._env = self._vf.load_environment(package, **args)
-        self.notes: list[str] = []
         self._errors: ContextVar[list[str]] = ContextVar("errors")
         """Of the episode in whose context a reward function runs."""
         for rubric in _list_rubrics(self._env.rubric):
@@ -641,8 +638,9 @@ def load_package(package: str, args: Json, max_turns: int, endpoint: Endpoint) -
 
 def identify(package: str) -> Json:
     """Its version, and a digest of its sources: a folder has no version."""
-    module = sys.modules.get(name_module(package))
-    names = importlib.metadata.packages_distributions().get(name_module(package), [])
+    name = name_module(package)
+    module = sys.modules.get(name) or sys.modules.get(f"verifiers.v1.tasksets.{name}")
+    names = importlib.metadata.packages_distributions().get(name, [])
     file = getattr(module, "__file__", None)
     sources = hashlib.sha256()
     if file is not None:
@@ -683,7 +681,7 @@ class Calls:
 
     async def read(self, most: int) -> Json:
         self._rows = list(self._loaded.read_rows(most))
-        return {"count": len(self._rows), "scores_alone": self._loaded.scores_alone, "notes": self._loaded.notes}
+        return {"count": len(self._rows), "scores_alone": self._loaded.scores_alone}
 
     async def rows(self, start: int, count: int) -> list[Json]:
         return self._rows[start : start + count]
@@ -750,16 +748,21 @@ async def read_lines(file: Any) -> AsyncIterator[bytes]:
 
 async def serve(calls: Any, orders: int, answers: int) -> None:
     """Answers until the orders end, many at once. `calls` has a method for each of CALLS."""
-    running: set[asyncio.Task[None]] = set()
+    running: dict[int, asyncio.Task[None]] = {}
 
     async def respond(request: Json) -> None:
-        told = await answer(calls, request)
-        write_line(answers, told)
+        number = request["id"]
+        try:
+            write_line(answers, await answer(calls, request))
+        finally:
+            running.pop(number)
 
     async for line in read_lines(os.fdopen(orders, "rb", buffering=0)):
-        task = asyncio.create_task(respond(json.loads(line)))
-        running.add(task)
-        task.add_done_callback(running.discard)
+        request = json.loads(line)
+        if "abandon" not in request:
+            running[request["id"]] = asyncio.create_task(respond(request))
+        elif (task := running.get(request["abandon"])) is not None:
+            task.cancel()
 
 
 def write_line(answers: int, told: Json) -> None:
