@@ -54,7 +54,9 @@ class Broken(Exception):
 def describe_error(error: BaseException) -> str:
     """With what it came from: that a package is not found may mean that one is missing which it imports."""
     words, cause = f"{type(error).__name__}: {error}", error.__cause__
-    origin = "" if cause is None else f" (from {type(cause).__name__}: {cause})"[: _MOST_REASON // 2]
+    origin = (
+        "" if cause is None or str(cause) in words else f" (from {type(cause).__name__}: {cause})"[: _MOST_REASON // 2]
+    )
     return " ".join((words[: _MOST_REASON - len(origin)] + origin).split())
 
 
