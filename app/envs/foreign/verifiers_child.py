@@ -639,7 +639,7 @@ def load_package(package: str, args: Json, max_turns: int, endpoint: Endpoint) -
 
 
 def identify(package: str) -> Json:
-    """Its version, and a digest of its sources: a folder has no version."""
+    """Its version, and a digest of its sources, which are the version of a folder."""
     name = name_module(package)
     module = sys.modules.get(name) or sys.modules.get(f"verifiers.v1.tasksets.{name}")
     names = importlib.metadata.packages_distributions().get(name, [])
@@ -650,7 +650,7 @@ def identify(package: str) -> Json:
         for path in sorted(root.rglob("*.py")) if root else [Path(file)]:
             sources.update(path.read_bytes() + b"\0")
     return {
-        "version": importlib.metadata.version(names[0]) if names else None,
+        "version": importlib.metadata.version(names[0]) if names else f"sources {sources.hexdigest()[:12]}",
         "sources": sources.hexdigest(),
         "verifiers": importlib.metadata.version("verifiers"),
     }
