@@ -71,7 +71,7 @@ def test_a_child_dies_with_the_service(tmp_path: Path) -> None:
         "    await child.wait()\n"
         "asyncio.run(main())\n"
     )
-    command, variables = [sys.executable, "-c", program, NOSY], {**os.environ, "TMPDIR": str(tmp_path)}
+    command, variables = [sys.executable, "-c", program, str(NOSY)], {**os.environ, "TMPDIR": str(tmp_path)}
     service = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE)
     with service:
         assert service.stdout is not None
