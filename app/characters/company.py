@@ -10,23 +10,25 @@ speak by script. Their lines come in the player's message, each on a line of its
 character does not hear is in no prompt, and judges know it as a withheld event.
 
 Who speaks next is whom the last line names, else the first in the scene's order. The character speaks last in each
-turn, and may let it pass. Code verifies whether that is right (`turn_taking`); gates close on lines for others, on
-others' secrets, and on answers to what was not heard.
+turn, and may let it pass. Code verifies whether that is right (`turn_taking`), and that a reply does not say what
+another there would say; gates close on lines for others, on others' secrets, and on answers to what was not heard.
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, model_validator
 
 from app.characters.actions import SceneFault, TemptingReply
-from app.characters.lorebooks import mentions, normalise_spelling, spell_spoken
+from app.characters.lorebooks import mentions, normalise_spelling, spell_spoken, split_spoken_words
 from app.characters.schema import SAID, CharacterSheet, Text, Word, Words
 from app.domain.scores import OUT_OF_TURN_CAP, SILENCE_CAP, TURN_TAKING, Score, VerifiedPart, add_part
 from app.domain.values import Frozen, Name
+from app.toolkit.templates import read_packaged_data
 
 PASSING_REPLY: Final = "(says nothing)"
 """The reply that lets a turn pass, in every language. An empty reply is none: models are empty by mistake, too."""
@@ -42,18 +44,35 @@ _MOST_LINES: Final = 24
 Passing = Literal["right", "wrong", "allowed"]
 """Whether the character may let a turn pass."""
 
-_WORTH: Final[dict[tuple[Passing, bool], float]] = {
-    ("right", True): 1.0,
-    ("right", False): 0.0,
-    ("wrong", True): 0.0,
-    ("wrong", False): 1.0,
+Move = Literal["passes", "speaks", "reports"]
+"""What a reply does with its turn. `reports`: it says what somebody else there would say."""
+
+_WORTH: Final[dict[tuple[Passing, Move], float]] = {
+    ("right", "passes"): 1.0,
+    ("wrong", "speaks"): 1.0,
     # Who only ever passes shows nothing of the character.
-    ("allowed", True): 0.5,
-    ("allowed", False): 1.0,
+    ("allowed", "passes"): 0.5,
+    ("allowed", "speaks"): 1.0,
 }
-"""What a turn is worth, by whether the character passes."""
+"""What a turn is worth; nothing where it is not named here."""
 
 _PASSED: Final = re.compile(r"[(\[*_]{1,3}\s?says\snothing[.]?\s?[)\]*_]{1,3}[.]?", re.IGNORECASE)
+
+
+_SENTENCE: Final = re.compile(r"[^.!?;:\n…]+")
+_STAGING: Final = re.compile(r"\*[^*]*\*")
+_READ: Final = 20_000
+"""Characters of a reply that are read."""
+
+
+class _SpeechWords(Frozen):
+    before: str
+    reports: str
+
+
+_SPEECH: Final = read_packaged_data(
+    Path(__file__).with_name("company_words.yaml"), TypeAdapter(dict[str, _SpeechWords])
+)
 
 
 def _require_label(name: str) -> str:
@@ -221,17 +240,22 @@ def _find_company_faults(
             yield SceneFault(f"others.{place}.name", "the character itself is called so")
 
 
-def find_seat_doubts(seats: Sequence[SeatTurn]) -> Iterator[SceneFault]:
-    """Replies of the scene's author that contradict it: a right reply that passes where passing is wrong, or speaks
-    where passing is right, and one that tells of a line which was not heard."""
+_DOUBTS: Final[Mapping[Move, str]] = {
+    "passes": "it passes, and passing is wrong",
+    "speaks": "it speaks, and passing is right",
+    "reports": "it says what somebody else would say",
+}
+
+
+def find_seat_doubts(seats: Sequence[SeatTurn], names: Sequence[str], language: str) -> Iterator[SceneFault]:
+    """Replies of the scene's author that contradict it: a right reply that passes where passing is wrong, speaks where
+    passing is right or speaks for others, and one that tells of a line which was not heard. `names`: of the others."""
     terms = list_unheard_terms(seats)
     for number, turn in enumerate(seats):
         field = "seat" if not number else f"turns.{number - 1}.seat"
-        passes = is_pass(turn.exemplar)
-        if _WORTH[turn.passing, passes] == 0.0:
-            yield SceneFault(
-                f"{field}.exemplar", f"it {'passes' if passes else 'speaks'}, and passing is {turn.passing}"
-            )
+        move = read_move(turn.exemplar, names, language)
+        if (turn.passing, move) not in _WORTH:
+            yield SceneFault(f"{field}.exemplar", _DOUBTS[move])
         said = normalise_spelling(turn.exemplar)
         if told := next((term for term in terms if mentions(said, normalise_spelling(term))), None):
             yield SceneFault(f"{field}.exemplar", f"it says {told!r} of a line that the character does not hear")
@@ -294,27 +318,63 @@ def is_pass(spoken: str) -> bool:
     return len(spoken) <= 2 * len(PASSING_REPLY) and _PASSED.fullmatch(spoken.strip()) is not None
 
 
-def verify_turns(passes: Sequence[bool], wanted: Sequence[Passing]) -> VerifiedPart:
-    """The mean of what the turns are worth, those that were not played as 0. `passes`: by reply, whether it does."""
-    played = list(zip(wanted, passes, strict=False))
-    value = sum(_WORTH[turn] for turn in played) / len(wanted)
+def read_move(spoken: str, names: Sequence[str], language: str) -> Move:
+    """`names`: of the others in the scene."""
+    if is_pass(spoken):
+        return "passes"
+    return "reports" if _reports_another(spoken, names, language) else "speaks"
+
+
+def _reports_another(spoken: str, names: Sequence[str], language: str) -> bool:
+    """Whether a clause begins with one of them and tells what that one will or would say: "Ines will tell you that it
+    is late". False in a language without a list of such words."""
+    speech = _SPEECH.get(language)
+    if speech is None:
+        return False
+    before = speech.before.split()
+    called = _list_called(names, before)
+    tells = re.compile(rf" (?:(?:{'|'.join(before)}) ){{0,2}}(?:(?:{called}) ){{1,3}}{speech.reports}")
+    # A comma may stand before what is told, so that a clause is read on over it.
+    return any(
+        tells.match(spell_spoken(" ".join(clauses[place : place + 3])))
+        for sentence in _SENTENCE.findall(_STAGING.sub(" ", spoken[:_READ]))
+        for clauses in [sentence.split(",")]
+        for place in range(len(clauses))
+    )
+
+
+def _list_called(names: Sequence[str], before: Collection[str]) -> str:
+    """A pattern of the words by which the others may be called, titles among them. Long ones may have another ending:
+    of "il dottor Lanzarotti" it is said "il dottore"."""
+    words = {word for name in names for word in split_spoken_words(name) if len(word) > 4 or word not in before}
+    called = (re.escape(word) + (r"\w{0,2}" if len(word) > 4 else "") for word in sorted(words))
+    return "|".join(called) or "(?!)"
+
+
+def verify_turns(moves: Sequence[Move], wanted: Sequence[Passing]) -> VerifiedPart:
+    """The mean of what the turns are worth, those that were not played as 0. `moves`: by reply."""
+    played = list(zip(wanted, moves, strict=False))
+    value = sum(_WORTH.get(turn, 0.0) for turn in played) / len(wanted)
     flags, note = [], "each turn is taken or left as it should be"
-    if ("wrong", True) in played:
+    if "reports" in moves:
+        note = "it says what somebody else would say"
+    if ("wrong", "passes") in played:
         flags, note = ["passes_when_asked"], "it says nothing where the character is asked"
-    if ("right", False) in played:
+    if any(passing == "right" and move != "passes" for passing, move in played):
         flags, note = [*flags, "out_of_turn"], "it speaks where somebody else was asked"
     if len(played) < len(wanted):
         note = "it ends before the scene does"
-    elif not flags and value < 1.0:
+    elif "reports" not in moves and not flags and value < 1.0:
         note = "it says nothing where it might have spoken"
     cap = min((_CAPS[flag] for flag in flags), default=None)
     return VerifiedPart(TURN_TAKING, TURN_SHARE, value, note, tuple(flags), cap)
 
 
-def score_passes(passes: Sequence[bool], wanted: Sequence[Passing]) -> Score:
+def score_passes(moves: Sequence[Move], wanted: Sequence[Passing]) -> Score:
     """The score of an episode in which the character says nothing at all. The silence is worth what its worst turn is:
     no judge could read it."""
-    part = verify_turns(passes, wanted)
-    worst = min(_WORTH[turn] for turn in zip(wanted, passes, strict=False)) if len(passes) == len(wanted) else 0.0
+    part = verify_turns(moves, wanted)
+    worths = [_WORTH.get(turn, 0.0) for turn in zip(wanted, moves, strict=False)]
+    worst = min(worths) if len(moves) == len(wanted) else 0.0
     says = f"Nothing is said, so whether that is right is all that counts: {part.note}."
     return add_part(Score(outcome="scored", reward=worst, gate=1.0, absolute=worst, rationale=says), part)
