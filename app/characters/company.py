@@ -32,6 +32,8 @@ from app.toolkit.templates import read_packaged_data
 
 PASSING_REPLY: Final = "(says nothing)"
 """The reply that lets a turn pass, in every language. An empty reply is none: models are empty by mistake, too."""
+NOBODY_SPOKE: Final = "[…]"
+"""The first message where the character speaks first. What stands between brackets is no speech of the player."""
 PLAYER: Final = "player"
 NPC: Final = "npc"
 TURN_SHARE: Final = 0.3
@@ -200,8 +202,6 @@ def _find_order_faults(lines: Sequence[CompanyLine]) -> Iterator[str]:
     heard = [line for line in lines if line.is_heard]
     if not heard or heard[-1].speaker == NPC:
         yield "seat.lines: must end with a line of somebody else that the character hears"
-    if heard and heard[0].speaker == NPC:
-        yield "seat.lines: must begin with a line of somebody else that the character hears"
     if any(first.speaker == second.speaker == NPC for first, second in pairwise(heard)):
         yield "seat.lines: between two lines of the character somebody else speaks"
 
@@ -276,12 +276,13 @@ class SpokenTurn:
 
 
 def list_spoken_turns(lines: Sequence[CompanyLine]) -> tuple[SpokenTurn, ...]:
-    """As the character hears them, those of others in one text."""
+    """As the character hears them, those of others in one text. A message of the player stands before each of the
+    character: templates refuse a conversation that begins with the assistant."""
     turns: list[SpokenTurn] = []
     waiting: list[CompanyLine] = []
     for line in (one for one in lines if one.is_heard):
         if line.speaker == NPC:
-            turns += [SpokenTurn(False, write_heard(waiting)), SpokenTurn(True, line.text)]
+            turns += [SpokenTurn(False, write_heard(waiting) or NOBODY_SPOKE), SpokenTurn(True, line.text)]
             waiting = []
         else:
             waiting.append(line)

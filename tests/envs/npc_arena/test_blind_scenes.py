@@ -78,8 +78,6 @@ def write_memory(one: BlindScene) -> dict[str, Any]:
 def write_company(one: BlindScene) -> dict[str, Any]:
     names = {other["name"] for other in one.others} | {"player"}
     lines = [{**line, "speaker": line["speaker"] if line["speaker"] in names else "npc"} for line in one.lines]
-    if lines[0]["speaker"] == "npc":  # a conversation begins with somebody else, and its author did not know
-        lines.insert(0, {"speaker": "player", "text": "…"})
     tempting = [wrong.describe() for wrong in one.wrong]
     seat = {"lines": lines, "passing": one.passing, "exemplar": one.good, "tempting": tempting}
     return {"kind": "company", "others": one.others, "seat": seat}

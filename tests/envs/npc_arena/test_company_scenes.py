@@ -155,6 +155,17 @@ def test_the_policy_reads_what_its_character_hears_behind_the_names_of_those_who
     assert task.metadata["others"] == ["Margravine", "Wren"]
 
 
+def test_the_character_may_speak_first_behind_a_message_in_which_nobody_does() -> None:
+    lines = [{"speaker": "npc", "text": "Sit still."}, {"speaker": "player", "text": "Why?"}]
+    scene = {**QUAY, "seat": {**QUAY["seat"], "lines": lines}}
+    task = packaged_arena().draft(NpcArenaDraft(character="hob_tarrant", scene=scene)).task
+    assert [(one.role, one.content) for one in task.messages[1:]] == [
+        ("user", "[…]"),
+        ("assistant", "Sit still."),
+        ("user", "Why?"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("reply", "next_lines"),
     [
