@@ -33,7 +33,7 @@ from slime.utils.types import Sample
 
 PATIENCE_SECONDS = 900.0
 """For a gateway that is restarted, or whose judge is down."""
-FINAL = {"stale", "version_changed", "self_judge", "language_unknown"}
+FINAL = {"stale", "version_changed", "self_judge", "language_unknown", "player_failed"}
 """Reasons of no score that asking again does not mend."""
 MARK = "\N{REPLACEMENT CHARACTER}reply\N{REPLACEMENT CHARACTER}"
 

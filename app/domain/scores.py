@@ -17,7 +17,7 @@ from typing import Annotated, Final, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from app.domain.errors import ScoringFailed
-from app.domain.values import FiniteNumber, Frozen, Unit, digest, is_absent
+from app.domain.values import FiniteNumber, Frozen, Reward, Unit, digest, is_absent
 
 # Calibration
 
@@ -153,6 +153,8 @@ Reason = Literal[
     "stale",
     "environment_unavailable",
     "player_failed",
+    "environment_failed",
+    "replay_diverged",
     "broken_off",
     "internal",
 ]
@@ -170,6 +172,8 @@ REASON_WORDS: Final[Mapping[Reason, str]] = {
     "stale": "The group's lag is above its run's `max_lag`, and the run drops such groups. This is final.",
     "environment_unavailable": "The environment's data cannot be read at the moment.",
     "player_failed": "The model that plays the player gave no line that could be used.",
+    "environment_failed": "The server that the environment runs on failed, or gave no reward.",
+    "replay_diverged": "The episode's session was lost, and it could not be played again with the same answers.",
     "broken_off": "The server that sampled the completion broke off: it is no sample.",
     "internal": "The service had a fault. Its log has the details.",
 }
@@ -204,11 +208,13 @@ class Criterion(Frozen):
 
 
 class Score(Frozen):
-    """`reward` = gate x cap((1 - w) x absolute + w x relative), null unless `outcome` is `scored`."""
+    """`reward` = gate x cap((1 - w) x absolute + w x relative), null unless `outcome` is `scored`. It lies in [0, 1].
+    Of an environment that runs on another's server it is what that gave, and `absolute` is its place in the range that
+    the settings state, or null beyond it."""
 
     outcome: Outcome
     reason: Reason | None = None
-    reward: Unit | None = None
+    reward: Reward | None = None
     gate: Unit | None = None
     """0 when a gate failed, else 1."""
     absolute: Unit | None = None

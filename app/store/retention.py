@@ -88,6 +88,7 @@ from app.store.statements import (
 from app.store.tables import (
     group_texts,
     groups,
+    hosted_steps,
     idempotency_keys,
     judge_cache,
     judgements,
@@ -665,19 +666,27 @@ def _write_readings(connection: Connection, going: Collection[_PreparedGroup]) -
 
 # Leftovers, and whose turn it is to remove them.
 
-_LINE_IS_UNUSED: Final = (
-    # A stored group has the answers that its lines took, so that it can be scored anew.
-    ~exists().where(judgements.c.reading == player_lines.c.key),
-    ~exists().where(groups.c.task_id == player_lines.c.task_id, groups.c.outcome != "scored"),
-    ~exists().where(
-        tasks.c.task_id == player_lines.c.task_id,
+
+def _is_leased(table: Table) -> ColumnElement[bool]:
+    """Whether the task of a row of this table has an open lease."""
+    return exists().where(
+        tasks.c.task_id == table.c.task_id,
         IS_LIVE,
         IS_OF_TASK,
         # The index of live leases begins with the run.
         leases.c.run.in_(select(streams.c.run)),
-    ),
+    )
+
+
+_LINE_IS_UNUSED: Final = (
+    # A stored group has the answers that its lines took, so that it can be scored anew.
+    ~exists().where(judgements.c.reading == player_lines.c.key),
+    ~exists().where(groups.c.task_id == player_lines.c.task_id, groups.c.outcome != "scored"),
+    ~_is_leased(player_lines),
 )
 """No stored group, no group that is to be scored, and no open lease can need the line of a player."""
+_STEP_IS_UNUSED: Final = (~exists().where(groups.c.task_id == hosted_steps.c.task_id), ~_is_leased(hosted_steps))
+"""Neither a group nor a lease of its task is there, so that nobody can step or score its episode."""
 
 
 _TABLES: Final[dict[LeftoverKind, Table]] = {
@@ -685,11 +694,14 @@ _TABLES: Final[dict[LeftoverKind, Table]] = {
     "idempotency_keys": idempotency_keys,
     "judge_cache": judge_cache,
     "player_lines": player_lines,
+    "hosted_steps": hosted_steps,
 }
 
 
 def _choose_leftovers(rule: PruneRule, table: Table) -> list[ColumnElement[bool]]:
     old = [table.c.created_at < to_micros(rule.before)] if rule.before is not None else []
+    if table is hosted_steps:
+        return [*old, *_STEP_IS_UNUSED]
     if table is player_lines:
         return [*old, *_LINE_IS_UNUSED]
     if table is not leases:

@@ -411,10 +411,21 @@ class PlayerLineTable(TableRecord, table=True):
     created_at: int = Field(sa_type=BigInteger, index=True)
 
 
+class HostedStepTable(TableRecord, table=True):
+    """Answers of others' servers to episodes that run on them. A row never changes."""
+
+    __tablename__ = "hosted_steps"
+    key: str = Field(primary_key=True)
+    task_id: str
+    body: str = Field(sa_type=Text)
+    created_at: int = Field(sa_type=BigInteger, index=True)
+
+
 parts = get_table(PartTable)
 part_members = get_table(PartMemberTable)
 kept_episodes = get_table(KeptEpisodeTable)
 player_lines = get_table(PlayerLineTable)
+hosted_steps = get_table(HostedStepTable)
 
 
 # Judgements: those of groups, the cache, and what is known of judges.

@@ -1,16 +1,24 @@
 """A gateway whose player is a model on loopback, and a trainer that plays episodes with it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
+import httpx
+
 from tests.support.chat_server import Received, Reply, Script
+from tests.support.chat_server import serving as serving_chat
+from tests.support.serving import Served, serving
 
 CALM = (
     '{"say": "And if I only have one?", "done": false}',
     '{"say": "My sister is ill.", "done": false}',
     '{"say": "Keep your boat, then.", "done": true}',
 )
+SAID = ("And if I only have one?", "My sister is ill.", "Keep your boat, then.")
+"""`CALM` as the policy hears it."""
 REPLIES = ("Two coppers.", "Then walk.", "Aye.", "Nay.", "Tide's turning.", "Mud.")
 
 
@@ -39,14 +47,36 @@ def build_settings(url: str, **player: Any) -> dict[str, Any]:
     return {"carter": {"base_url": url, "model": "carter-1", "as_player": player}}
 
 
+@contextmanager
+def serving_player(folder: Path, **settings: str) -> Iterator[Served]:
+    """A gateway in a process of its own whose player says `CALM`, and nothing usable in the scene `FAILING`."""
+    calm = say_in_turn(CALM)
+
+    def script(number: int, received: Received) -> Reply:
+        return answer("Hm?") if "my brother" in received.messages[-1]["content"] else calm(number, received)
+
+    with serving_chat(script) as carter:
+        policies = json.dumps(build_settings(carter.url))
+        with serving(folder, settings={"ATROPOS_ENVS_POLICIES": policies, **settings}) as served:
+            yield served
+
+
 PARAMS: Mapping[str, Any] = {"turns": "multi", "player": {"policy": "carter"}}
 SCENE = "hob_tarrant-played-fare_short"
+FAILING = "hob_tarrant-played-drowned_brother"
 
 
 def ask_task(client: Client, scene: str = SCENE, **more: Any) -> dict[str, Any]:
     body = {"batch_size": 1, "params": PARAMS, "select": {"scene": [scene]}, **more}
     task: dict[str, Any] = client.post("/envs/npc_arena/next-batch", json=body).json()["tasks"][0]
     return task
+
+
+def find_index(url: str, scene: str = SCENE) -> int:
+    """Of a scene's task among all of these params, as `tasks --first` takes it."""
+    with httpx.Client(base_url=url, timeout=60) as client:
+        index: int = client.get(f"/tasks/{ask_task(client, scene)['task_id']}").json()["index"]
+    return index
 
 
 def step(client: Client, task: Mapping[str, Any], messages: list[dict[str, Any]]) -> Any:

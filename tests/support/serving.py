@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,11 +47,12 @@ def serving(
     settings: Mapping[str, str] | None = None,
     python: str | Path | None = None,
     migrated: bool = True,
+    program: Sequence[str] = ("app.cli", "serve"),
 ) -> Iterator[Served]:
     """A gateway on loopback whose SQLite file lies in `folder`; again on the same folder, it goes on where it was.
-    It finds a file without rows there; where that is not `migrated`, none. An interpreter is started for it where
-    `python` names one or it has a PYTHONPATH of its own; else it is forked. RuntimeError with its log when it does not
-    get ready."""
+    It finds a file without rows there; where that is not `migrated`, none. `program` is a module and its arguments. An
+    interpreter is started for it where `python` names one or it has a PYTHONPATH of its own; else it is forked.
+    RuntimeError with its log when it does not get ready."""
     port = port or free_port()
     database = folder / "gateway.db"
     if migrated and not database.exists():
@@ -64,7 +65,7 @@ def serving(
         **(settings or {}),
     }
     began = time.monotonic()
-    process = _start(folder, environment, log, python)
+    process = _start(program, folder, environment, log, python)
     url = f"http://127.0.0.1:{port}"
     try:
         _wait_until_ready(url, process, log, began)
@@ -79,11 +80,14 @@ def serving(
                 process.wait()
 
 
-def _start(folder: Path, environment: Mapping[str, str], log: Path, python: str | Path | None) -> Program:
+def _start(
+    program: Sequence[str], folder: Path, environment: Mapping[str, str], log: Path, python: str | Path | None
+) -> Program:
+    module, *arguments = program
     if python is None and environment["PYTHONPATH"] == str(ROOT):
-        return ForkedProgram("app.cli", ["serve"], folder, environment, log)
+        return ForkedProgram(module, arguments, folder, environment, log)
     with log.open("ab") as output:
-        command = [python or sys.executable, "-m", "app.cli", "serve"]
+        command = [python or sys.executable, "-m", *program]
         return subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=output)
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.agent_episodes import Job, plan_jobs, read_groups, score_natively, write_rows
 from tests.support.lossy_gateway import losing_replies
+from tests.support.played_episodes import FAILING, REPLIES, SAID, SCENE, find_index, serving_player
+from tests.support.played_episodes import PARAMS as PLAYED
 from tests.support.preferring import FEWER
 from tests.support.reward_trainers import Judged
 from tests.support.serving import Served
@@ -149,6 +151,25 @@ def test_tokens_are_those_of_the_chat_template(gateway: Served, tmp_path: Path, 
         whole = [*jobs[0].row["prompt"], *rollout["completion"]["messages"]]
         expected.append("\n".join(opens.format(one["role"]) + one["content"] + player.end for one in whole))
     assert sorted(one["whole"] for one in group) == sorted(expected)
+
+
+@every_player
+def test_a_model_that_plays_the_player_is_heard_and_not_trained_on(tmp_path: Path, player: Player) -> None:
+    """Where replies get lost, too: it has said its line by then. Nobody waits for a player that has failed for good."""
+    said, run = [[*REPLIES], ["Nay.", *REPLIES[1:]]], f"{player.rows}-played"
+    with serving_player(tmp_path) as served, losing_replies(served.url, each=3) as lossy:
+        rows = []
+        for scene in (SCENE, FAILING):
+            chosen = ("--first", str(find_index(served.url, scene)), "--count", "1")
+            rows += write_rows(tmp_path, served.url, player.rows, "npc_arena", *chosen, **PLAYED)
+        group, failed = play(tmp_path, player, lossy.url, run, [Job(row, said) for row in rows]).groups
+        (stored,) = [one for one in read_groups(served.url, run) if one["outcome"] == "scored"]
+        natively = score_natively(served.url, "npc_arena", [stored])[0]
+    heard = [[one["content"] for one in each["completion"]["messages"][1::2]] for each in stored["rollouts"]]
+    spoken = ["".join(f"{reply}{player.end}" for reply in read_transcript(each)) for each in stored["rollouts"]]
+    why = "no score: dropped as unscored" if player is SLIME else "no score: player_failed"
+    assert sorted((one["trained"], one["reward"]) for one in group) == sorted(zip(spoken, natively, strict=True))
+    assert (heard, failed, lossy.replies["score"]) == ([[*SAID]] * 2, [{"error": why}] * 2, 3)
 
 
 def compare_answers(

@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.commands import ended
 from tests.support.openenv import right_actions
+from tests.support.played_episodes import PARAMS as PLAYED
+from tests.support.played_episodes import SAID, find_index, serving_player
 from tests.support.reward_trainers import judged_gateway
 from tests.support.serving import ROOT, Served, free_port, serving
 from tests.trainers.installed import PROGRAMS, TUNERS, TUNING, running, wait_until, written
@@ -120,9 +122,9 @@ def test_training_goes_on_when_the_gateway_was_killed(tmp_path: Path) -> None:
     assert [one for step in written(record) for one in step["rewards"]] == [row["reward"] for row in stored]
 
 
-def write_rows(url: str, file: Path, environments: Sequence[str], count: int, params: str = "{}") -> None:
+def write_rows(url: str, file: Path, environments: Sequence[str], count: int, params: str = "{}", *more: str) -> None:
     named = [part for name in environments for part in ("--env", name)]
-    done = ended("tasks", file, *named, "--count", str(count), "--params", params, "--url", url)
+    done = ended("tasks", file, *named, "--count", str(count), "--params", params, "--url", url, *more)
     assert done.returncode == 0, done.stderr
 
 
@@ -195,6 +197,21 @@ def test_all_environments_in_one_run_pay_as_their_own_routes_though_replies_get_
             assert {key: step["logs"][key] for key in logged(name, scores)} == pytest.approx(
                 logged(name, scores), abs=1e-5
             )
+
+
+def test_a_model_that_plays_the_player_is_heard_and_not_trained_on(tmp_path: Path) -> None:
+    with serving_player(tmp_path) as served:
+        file, params = tmp_path / "rows.jsonl", json.dumps(PLAYED)
+        write_rows(served.url, file, ("npc_arena",), 4, params, "--first", str(find_index(served.url)))
+        steps = play(served, tmp_path, "played", (file,), lost=7)
+        groups = [httpx.get(page.replace("/view", "")).json()["group"] for page in steps[0]["table"]["group"][::4]]
+        natively = [reward for group in groups for reward in paid_natively(served.url, group)]
+    scene = json.loads(file.read_text(encoding="utf-8").splitlines()[0])["task_id"]
+    played = next(group for group in groups if group["task_id"] == scene)
+    heard = {one["content"] for each in played["rollouts"] for one in each["completion"]["messages"][1::2]}
+    trained = [text for step in steps for text in step["table"]["trained"] if any(line in text for line in SAID)]
+    assert (heard <= {*SAID}, len(heard) > 1, trained) == (True, True, [])
+    assert steps[0]["rewards"] == pytest.approx(natively, abs=1e-6)
 
 
 LONG = {"npc_arena": 4, "tool_agent": 5, "mastermind": 4}

@@ -488,6 +488,8 @@ async def _await_disconnect(receive: Receive) -> None:
 CLIENT_CLOSED_REQUEST: Final = 499
 """nginx's status for a client that closed the connection; nobody reads it."""
 _RETRY_SECONDS: Final = 5
+_FINAL: Final = frozenset({"broken_off", "player_failed"})
+"""Reasons of no score that are the episode's own, and stay."""
 
 
 @dataclass(frozen=True)
@@ -653,6 +655,6 @@ def _refuse_unscored(reply: GroupReply, beside: dict[str, JsonValue]) -> Respons
         return _build_refusal(503, RewardRefusal(error="not scored yet; retry", code="pending", field=None), 1, beside)
     because = f": {score.rationale}" if score.rationale else ""
     refusal = RewardRefusal(error=f"no score ({score.reason}){because}", code="unscored", field=None)
-    if score.reason == "broken_off":  # a trainer that asked again would ask for ever
+    if score.reason in _FINAL:  # a trainer that asked again would ask for ever
         return _build_refusal(422, refusal, None, {**beside, "reason": score.reason})
     return _build_refusal(503, refusal, _RETRY_SECONDS, {**beside, "reason": score.reason})

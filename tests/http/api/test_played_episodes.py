@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,10 +17,13 @@ from app.service.background import Pruner
 from app.settings import Settings
 from tests.support import serving as processes
 from tests.support.chat_server import ChatServer, Reply, serving
+from tests.support.nemo_gym import build_response, build_row
+from tests.support.nemo_gym import say as say_item
 from tests.support.openenv import talking
 from tests.support.played_episodes import (
     CALM,
     REPLIES,
+    SAID,
     answer,
     ask_task,
     build_settings,
@@ -31,6 +35,8 @@ from tests.support.played_episodes import (
 )
 from tests.support.playground import serve_here
 from tests.support.store_cases import using
+
+SERVE = ("app.cli", "serve")
 
 
 @pytest.fixture
@@ -53,7 +59,7 @@ def test_a_model_plays_the_player_and_its_lines_are_stored_once(client: TestClie
     group = score(client, task, episode, again)
     said = [message["content"] for message in episode if message["role"] == "user"]
     told = said, again == episode, len(carter.received), group["outcome"], len(set(group["rewards"]))
-    assert told == (["And if I only have one?", "My sister is ill.", "Keep your boat, then."], True, 3, "scored", 1)
+    assert told == ([*SAID], True, 3, "scored", 1)
 
 
 def test_a_player_that_says_nothing_usable_three_times_ends_its_episode_unscored(
@@ -121,34 +127,68 @@ def test_params_name_a_policy_that_plays_and_judges_nothing(tmp_path: Path, cart
     ]
 
 
-def test_a_killed_gateway_goes_on_with_the_same_lines_and_the_same_reward(tmp_path: Path, carter: ChatServer) -> None:
-    """The line that it stored before it died is not asked for again, whatever the model would say now."""
+@pytest.mark.parametrize("again", ["restarted", pytest.param("replica", marks=pytest.mark.slow)])
+def test_a_line_is_said_and_paid_once_though_its_gateway_was_killed_before_it_answered(
+    client: TestClient, carter: ChatServer, tmp_path: Path, request: pytest.FixtureRequest, again: str
+) -> None:
+    """Whoever is asked for the step next says the line that is stored, whatever the model would say now."""
+    whole = play(client, task := ask_task(client))
+    reward = score(client, task, whole)["rewards"]
+    carter.received.clear()
     variables = {"ATROPOS_ENVS_POLICIES": json.dumps(build_settings(carter.url))}
-    with processes.serving(tmp_path, settings=variables) as served:
-        with httpx.Client(base_url=served.url, timeout=60) as client:
-            task = ask_task(client, run="played")
-            episode = [*say(REPLIES[0]), *step(client, task, say(REPLIES[0]))["messages"]]
-        served.kill()
-    carter.script = say_in_turn(tuple(line.replace("only", "just") for line in CALM))
-    with (
-        processes.serving(tmp_path, settings=variables) as served,
-        httpx.Client(base_url=served.url, timeout=60) as client,
-    ):
-        whole = play(client, task)
-        first, again = (score(client, task, whole, run="played") for _ in range(2))
-        spent = client.get("/runs/played").json()["judging"]["spent"]
-    assert (whole[:2] == episode, first == again, first["outcome"], spent["calls"]) == (True, True, "scored", 3)
+    if again == "replica":
+        variables["ATROPOS_ENVS_DATABASE_URL"] = request.getfixturevalue("postgres").empty()
+    with ExitStack() as opened:
+
+        def start(name: str, *program: str) -> httpx.Client:
+            (folder := tmp_path / name).mkdir(exist_ok=True)
+            served = opened.enter_context(processes.serving(folder, settings=variables, program=program))
+            return opened.enter_context(httpx.Client(base_url=served.url, timeout=60))
+
+        dying = start("first", "tests.support.killed_at_step", "2")
+        other = start("second", *SERVE) if again == "replica" else None
+        task = ask_task(dying, run="played")
+        assert step(dying, task, whole[:1])["messages"] == whole[1:2]
+        with pytest.raises(httpx.TransportError):
+            step(dying, task, whole[:3])
+        carter.script = say_in_turn(tuple(line.replace("sister", "brother") for line in CALM))
+        living = other or start("first", *SERVE)
+        told = [play(living, task), *(score(living, task, whole, run="played")["rewards"] for _ in range(2))]
+        spent = living.get("/runs/played").json()["judging"]["spent"]
+    assert (told, len(carter.received), spent["calls"]) == ([whole, reward, reward], 3, 3)
 
 
-def test_over_openenv_the_player_is_an_observation_and_the_reward_the_native_one(client: TestClient) -> None:
+def test_over_openenv_and_nemo_gym_the_player_is_an_observation_and_the_reward_the_native_one(
+    client: TestClient,
+) -> None:
+    """NeMo Gym's agents send a step again whose answer was lost."""
     task = ask_task(client)
+    native = score(client, task, play(client, task))["rewards"][0]
     with talking(client, NpcArena.name) as talk:
         talk.told("reset", task_id=task["task_id"])
         turns = [talk.told("step", text=reply) for reply in REPLIES[:4]]
-    seen = [turn["observation"]["text"] for turn in turns]
-    native = score(client, task, play(client, task))["rewards"][0]
-    said = ["And if I only have one?", "My sister is ill.", "Keep your boat, then.", ""]
-    assert (seen, turns[-1]["done"], turns[-1]["reward"]) == (said, True, native)
+    url, row = "/compat/nemo_gym/npc_arena/run=gym", build_row(task["task_id"], 0, 0)
+    client.post(f"{url}/reset", json=row).raise_for_status()
+    sent = [row | {"response": build_response(say_item(reply))} for reply in REPLIES[:4]]
+    twice = [[client.post(f"{url}/step", json=one).json() for _ in range(2)] for one in sent]
+    steps = [one for one, again in twice if one == again]
+    over_openenv = [turn["observation"]["text"] for turn in turns], turns[-1]["done"], turns[-1]["reward"]
+    over_nemo_gym = [one["observation"] for one in steps], steps[-1]["terminated"], steps[-1]["reward"]
+    assert (over_openenv, over_nemo_gym) == (([*SAID, ""], True, native), ([*SAID, None], True, native))
+
+
+def test_over_nemo_gym_a_player_that_fails_is_asked_again_or_ends_the_episode_without_a_reward(
+    client: TestClient, carter: ChatServer
+) -> None:
+    url, row = "/compat/nemo_gym/npc_arena/run=failing", build_row(ask_task(client)["task_id"], 0, 0)
+    client.post(f"{url}/reset", json=row).raise_for_status()
+    sent = row | {"response": build_response(say_item("Two coppers."))}
+    told = []
+    for script in (lambda *_: Reply(b"{}", status=404), lambda *_: answer("Hm?")):
+        carter.script = script
+        replies = [client.post(f"{url}/step", json=sent) for _ in range(2)]
+        told.append([(one.status_code, one.json()["code"], one.json().get("reason")) for one in replies])
+    assert told == [[(503, "player_failed", None)] * 2, [(422, "unscored", "player_failed")] * 2]
 
 
 def test_a_kept_group_is_scored_anew_after_a_prune_and_a_line_that_no_group_used_is_asked_for_again(

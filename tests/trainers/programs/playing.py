@@ -7,6 +7,7 @@ gateway gets lost, and how often a step fails for good; file to write, of which 
 import json
 import random
 import sys
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,13 @@ class Given(GRPOTrainer):  # type: ignore[misc]
         self, prompt_ids: list[list[int]], *_: object, **__: object
     ) -> tuple[list[list[int]], None]:
         return [self._encode(self._say(self._tokenizer.decode(ids))) for ids in prompt_ids], None
+
+    def _tool_call_loop(self, *given: Any) -> Any:
+        """Keeps what the mask leaves to be trained on, beside what else is kept of samples."""
+        masks, _, completion_ids, *_ = told = super()._tool_call_loop(*given)
+        kept = [compress(ids, mask) for ids, mask in zip(completion_ids, masks, strict=True)]
+        self._log_completion_extra("trained", [self._tokenizer.decode([*ids]) for ids in kept])
+        return told
 
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text + (self._ends if not text or self._random.random() < 0.95 else ""))
