@@ -356,19 +356,25 @@ def verify_turns(moves: Sequence[Move], wanted: Sequence[Passing]) -> VerifiedPa
     """The mean of what the turns are worth, those that were not played as 0. `moves`: by reply."""
     played = list(zip(wanted, moves, strict=False))
     value = sum(_WORTH.get(turn, 0.0) for turn in played) / len(wanted)
-    flags, note = [], "each turn is taken or left as it should be"
+    flags = {
+        "passes_when_asked": ("wrong", "passes") in played,
+        "out_of_turn": any(passing == "right" and move != "passes" for passing, move in played),
+    }
+    said = tuple(flag for flag, is_so in flags.items() if is_so)
+    note = "it ends before the scene does" if len(played) < len(wanted) else _describe_turns(said, moves, value)
+    return VerifiedPart(TURN_TAKING, TURN_SHARE, value, note, said, min((_CAPS[flag] for flag in said), default=None))
+
+
+def _describe_turns(flags: Sequence[str], moves: Sequence[Move], value: float) -> str:
+    if "out_of_turn" in flags:
+        return "it speaks where somebody else was asked"
+    if "passes_when_asked" in flags:
+        return "it says nothing where the character is asked"
     if "reports" in moves:
-        note = "it says what somebody else would say"
-    if ("wrong", "passes") in played:
-        flags, note = ["passes_when_asked"], "it says nothing where the character is asked"
-    if any(passing == "right" and move != "passes" for passing, move in played):
-        flags, note = [*flags, "out_of_turn"], "it speaks where somebody else was asked"
-    if len(played) < len(wanted):
-        note = "it ends before the scene does"
-    elif "reports" not in moves and not flags and value < 1.0:
-        note = "it says nothing where it might have spoken"
-    cap = min((_CAPS[flag] for flag in flags), default=None)
-    return VerifiedPart(TURN_TAKING, TURN_SHARE, value, note, tuple(flags), cap)
+        return "it says what somebody else would say"
+    if value < 1.0:
+        return "it says nothing where it might have spoken"
+    return "each turn is taken or left as it should be"
 
 
 def score_passes(moves: Sequence[Move], wanted: Sequence[Passing]) -> Score:
