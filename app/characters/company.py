@@ -15,7 +15,7 @@ another there would say; gates close on lines for others, on others' secrets, an
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -62,6 +62,7 @@ _PASSED: Final = re.compile(r"[(\[*_]{1,3}\s?says\snothing[.]?\s?[)\]*_]{1,3}[.]
 
 
 _SENTENCE: Final = re.compile(r"[^.!?;:\n…]+")
+_QUESTION: Final = re.compile(r"([^.!?;\n…]+)\?")
 _STAGING: Final = re.compile(r"\*[^*]*\*")
 _READ: Final = 20_000
 """Characters of a reply that are read."""
@@ -70,6 +71,7 @@ _READ: Final = 20_000
 class _SpeechWords(Frozen):
     before: str
     reports: str
+    asks: str
 
 
 _SPEECH: Final = read_packaged_data(
@@ -240,22 +242,15 @@ def _find_company_faults(
             yield SceneFault(f"others.{place}.name", "the character itself is called so")
 
 
-_DOUBTS: Final[Mapping[Move, str]] = {
-    "passes": "it passes, and passing is wrong",
-    "speaks": "it speaks, and passing is right",
-    "reports": "it says what somebody else would say",
-}
-
-
-def find_seat_doubts(seats: Sequence[SeatTurn], names: Sequence[str], language: str) -> Iterator[SceneFault]:
-    """Replies of the scene's author that contradict it: a right reply that passes where passing is wrong, speaks where
-    passing is right or speaks for others, and one that tells of a line which was not heard. `names`: of the others."""
+def find_seat_doubts(seats: Sequence[SeatTurn]) -> Iterator[SceneFault]:
+    """Replies of the scene's author that contradict it: a right reply that passes where passing is wrong, or speaks
+    where passing is right, and one that tells of a line which was not heard."""
     terms = list_unheard_terms(seats)
     for number, turn in enumerate(seats):
         field = "seat" if not number else f"turns.{number - 1}.seat"
-        move = read_move(turn.exemplar, names, language)
+        move: Move = "passes" if is_pass(turn.exemplar) else "speaks"
         if (turn.passing, move) not in _WORTH:
-            yield SceneFault(f"{field}.exemplar", _DOUBTS[move])
+            yield SceneFault(f"{field}.exemplar", f"it {move}, and passing is {turn.passing}")
         said = normalise_spelling(turn.exemplar)
         if told := next((term for term in terms if mentions(said, normalise_spelling(term))), None):
             yield SceneFault(f"{field}.exemplar", f"it says {told!r} of a line that the character does not hear")
@@ -319,19 +314,28 @@ def is_pass(spoken: str) -> bool:
     return len(spoken) <= 2 * len(PASSING_REPLY) and _PASSED.fullmatch(spoken.strip()) is not None
 
 
-def read_move(spoken: str, names: Sequence[str], language: str) -> Move:
-    """`names`: of the others in the scene."""
+def read_move(spoken: str, asked: str, names: Sequence[str], language: str) -> Move:
+    """`asked`: what was said before the reply. `names`: of the others in the scene. In a language without a list of
+    such words no reply reports."""
     if is_pass(spoken):
         return "passes"
-    return "reports" if _reports_another(spoken, names, language) else "speaks"
-
-
-def _reports_another(spoken: str, names: Sequence[str], language: str) -> bool:
-    """Whether a clause begins with one of them and tells what that one will or would say: "Ines will tell you that it
-    is late". False in a language without a list of such words."""
     speech = _SPEECH.get(language)
-    if speech is None:
-        return False
+    if speech is None or _asks_about(asked, names, speech):
+        return "speaks"
+    return "reports" if _reports_another(spoken, names, speech) else "speaks"
+
+
+def _asks_about(asked: str, names: Sequence[str], speech: _SpeechWords) -> bool:
+    """Whether somebody wants to know what another says: "What would Ines say?"."""
+    called = re.compile(rf" (?:{_list_called(names, speech.before.split())}) ")
+    words = frozenset(speech.asks.split())
+    questions = map(spell_spoken, _QUESTION.findall(asked))
+    return any(called.search(one) and not words.isdisjoint(one.split()) for one in questions)
+
+
+def _reports_another(spoken: str, names: Sequence[str], speech: _SpeechWords) -> bool:
+    """Whether a clause begins with one of them and tells what that one will or would say: "Ines will tell you that it
+    is late"."""
     before = speech.before.split()
     called = _list_called(names, before)
     tells = re.compile(rf" (?:(?:{'|'.join(before)}) ){{0,2}}(?:(?:{called}) ){{1,3}}{speech.reports}")

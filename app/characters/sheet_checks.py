@@ -560,7 +560,7 @@ def _check_scene(
         if other.sheet is not None and other.sheet not in known:
             words = f"there is no sheet {other.sheet!r}{suggest(other.sheet, known)}"
             yield "warning", f"others.{place}.sheet", words
-    for doubt in find_seat_doubts(scene.seats, [other.name for other in scene.others], language):
+    for doubt in find_seat_doubts(scene.seats):
         yield "warning", doubt.field, doubt.words
 
 

@@ -384,7 +384,8 @@ def build_entry(cast: Cast, completion: Completion, facts: GateFacts, hear: _Rep
     lines, messages = episode.list_lines(facts), completion.messages or ()
     if not scene.seats:
         return CandidateEntry(episode.write_transcript(), lines, flags, messages)
-    moves, wanted = _read_moves(cast, episode.heard), [seat.passing for seat in scene.seats]
+    moves = _read_moves(cast, episode.heard, [scene.opening, *episode.said])
+    wanted = [seat.passing for seat in scene.seats]
     if {*moves} == {"passes"}:
         return score_passes(moves, wanted)
     # A pass is no line: gates read the others.
@@ -392,15 +393,18 @@ def build_entry(cast: Cast, completion: Completion, facts: GateFacts, hear: _Rep
     return CandidateEntry(episode.write_transcript(), spoken, flags, messages, (verify_turns(moves, wanted),))
 
 
-def _read_moves(cast: Cast, heard: Sequence[str]) -> list[Move]:
-    return [read_move(reply, cast.other_names, cast.sheet.voice.language) for reply in heard]
+def _read_moves(cast: Cast, heard: Sequence[str], asked: Sequence[str]) -> list[Move]:
+    """`asked`: what was said before each reply."""
+    language = cast.sheet.voice.language
+    pairs = zip(heard, asked, strict=False)
+    return [read_move(reply, before, cast.other_names, language) for reply, before in pairs]
 
 
 def _build_single_entry(cast: Cast, completion: Completion, hear: _ReplyFilter) -> CandidateEntry | Score:
     scene, line = cast.scene, completion.answer
     verified: list[VerifiedPart] = []
     if scene.seat is not None:
-        moves, wanted = _read_moves(cast, [hear(line)]), [scene.seat.passing]
+        moves, wanted = _read_moves(cast, [hear(line)], [scene.opening]), [scene.seat.passing]
         if moves == ["passes"]:
             return score_passes(moves, wanted)
         verified.append(verify_turns(moves, wanted))

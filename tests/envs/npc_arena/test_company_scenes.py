@@ -21,7 +21,7 @@ from tests.support.packaged_arena import packaged_arena, packaged_tasks
 from tests.support.tables import read_table
 
 TABLE = read_table(__file__, "company_faults.yaml", tuple[tuple[dict[str, Any], str], ...])
-MOVES = read_table(__file__, "company_moves.yaml", tuple[tuple[str, list[str], str, Move], ...])
+MOVES = read_table(__file__, "company_moves.yaml", tuple[tuple[str, list[str], str, str, Move], ...])
 SCENES = [(cast, task) for cast, task in packaged_tasks("both") if cast.scene.seat is not None]
 Policy = Callable[[Cast, SeatTurn], str]
 POLICIES: Mapping[str, Policy] = {
@@ -216,11 +216,11 @@ def test_judges_know_who_is_there_and_what_was_not_heard() -> None:
     )
 
 
-@pytest.mark.parametrize(("language", "names", "reply", "move"), MOVES)
+@pytest.mark.parametrize(("language", "names", "asked", "reply", "move"), MOVES)
 def test_a_reply_that_tells_what_another_would_say_is_told_from_one_that_leaves_it_to_the_other(
-    language: str, names: list[str], reply: str, move: Move
+    language: str, names: list[str], asked: str, reply: str, move: Move
 ) -> None:
-    found = read_move(reply, names, language)
+    found = read_move(reply, asked, names, language)
     worth = {"passes": 0.5, "speaks": 1.0, "reports": 0.0}[move]
     assert (found, verify_turns([found], ["allowed"]).value) == (move, worth)
 
