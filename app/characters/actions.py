@@ -24,7 +24,7 @@ from typing import Annotated, Final, Self
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from app.characters.schema import SAID, Actions, SheetAction, Text, drop_unsafe_keywords, require_valid_schema
-from app.domain.scores import ACTION, Score, VerifiedPart, add_part
+from app.domain.scores import ACTION, FORBIDDEN_CAP, Score, VerifiedPart, add_part
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec
 from app.domain.values import FiniteJson, Frozen, Name
 from app.toolkit.thoughts import shows_thought, strip_leading_thoughts, strip_thinking
@@ -46,8 +46,6 @@ from app.toolkit.tool_calls.replies import convert_call, read_text_calls
 
 ACTION_SHARE: Final = 0.3
 """The action's share of the reward. The line keeps more, since most replies are judged by how they are said."""
-FORBIDDEN_CAP: Final = 0.2
-"""The most that a reply with a forbidden call earns."""
 _PART: Final = 0.5
 """What a part of a right set is worth at most: less than any whole, so that a policy that calls much never gains."""
 _MOST_SETS: Final = 8
@@ -171,10 +169,13 @@ def offer_tools(actions: Actions, given: Sequence[ToolSpec]) -> tuple[ToolSpec, 
     return tuple({tool.function.name: tool for tool in (*own, *given)}.values())
 
 
-def write_reply(line: str, calls: Sequence[ParsedCall]) -> Completion:
+def write_calls(calls: Sequence[ParsedCall | DoneCall]) -> tuple[ToolCall, ...]:
+    return tuple(ToolCall(function=FunctionCall(name=call.name, arguments=call.arguments)) for call in calls)
+
+
+def write_reply(line: str, calls: Sequence[ParsedCall | DoneCall]) -> Completion:
     """A line and calls as one message, as a server answers them."""
-    called = tuple(ToolCall(function=FunctionCall(name=call.name, arguments=call.arguments)) for call in calls)
-    return Completion(messages=(Message(role="assistant", content=line, tool_calls=called),))
+    return Completion(messages=(Message(role="assistant", content=line, tool_calls=write_calls(calls)),))
 
 
 # What authors may get wrong.

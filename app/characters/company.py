@@ -25,7 +25,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from app.characters.actions import SceneFault, TemptingReply
 from app.characters.lorebooks import mentions, normalise_spelling, spell_spoken
 from app.characters.schema import SAID, CharacterSheet, Text, Word, Words
-from app.domain.scores import TURN_TAKING, Score, VerifiedPart, add_part
+from app.domain.scores import OUT_OF_TURN_CAP, SILENCE_CAP, TURN_TAKING, Score, VerifiedPart, add_part
 from app.domain.values import Frozen, Name
 
 PASSING_REPLY: Final = "(says nothing)"
@@ -34,7 +34,7 @@ PLAYER: Final = "player"
 NPC: Final = "npc"
 TURN_SHARE: Final = 0.3
 """The share of the reward that taking turns has. The line keeps more, as beside actions."""
-_CAPS: Final = {"out_of_turn": 0.2, "passes_when_asked": 0.5}
+_CAPS: Final = {"out_of_turn": OUT_OF_TURN_CAP, "passes_when_asked": SILENCE_CAP}
 """The most that an episode earns, by its flags: judges read its other lines."""
 MOST_OTHERS: Final = 3
 _MOST_LINES: Final = 24

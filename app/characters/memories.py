@@ -22,7 +22,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, StringConstraints, TypeAdapter, model_validator
 
-from app.characters.actions import TemptingReply
+from app.characters.actions import SceneFault, TemptingReply
 from app.characters.lorebooks import spell_spoken, split_spoken_words
 from app.characters.schema import SAID, Word, Words
 from app.domain.scores import RECALL, VerifiedPart
@@ -161,6 +161,7 @@ def _rank_turns(turns: Sequence[Sequence[EarlierLine]], conversation: str) -> li
 class _SpeechWords(Frozen):
     denials: str
     alternatives: str
+    ranges: tuple[str, ...] = ()
 
 
 _SPEECH: Final = read_packaged_data(Path(__file__).with_name("memory_words.yaml"), TypeAdapter(dict[str, _SpeechWords]))
@@ -183,27 +184,43 @@ class _Sentence:
     denials: tuple[str, ...]
     """Those of the language, if it has any of them."""
     leaves_open: bool
+    ranges: tuple[str, ...]
 
     def states(self, terms: Sequence[str]) -> bool:
         return not self.asks and not self.denials and _has_any(self.words, terms)
 
     def recalls(self, terms: Sequence[str], stale: Sequence[str]) -> bool:
-        """Beside what is stale, what holds must be chosen: "Friday or Sunday" and "Friday, not Sunday" do not."""
+        """Beside what is stale, what holds must be chosen: "Friday or Sunday", "between Friday and Sunday" and "Friday,
+        not Sunday" do not."""
         if not _has_any(self.words, stale):
             return _has_any(self.words, terms)
-        chooses = not self.asks and not self.leaves_open
+        spans = any(_spans(clause, one, terms, stale) for clause in self.clauses for one in self.ranges)
+        chooses = not self.asks and not self.leaves_open and not spans
         return chooses and any(_affirms(clause, terms, stale, self.denials) for clause in self.clauses)
 
 
-def verify_memory(spoken: str, memory: SceneMemory, earlier: Sequence[EarlierTalk], language: str) -> VerifiedPart:
-    """The value of a reply's spoken words. In a language without a list of denials nothing is called false."""
+def list_kept_terms(earlier: Sequence[EarlierTalk]) -> tuple[str, ...]:
+    """Words by which a reply would tell what was told in confidence, or what the character did not hear."""
+    return tuple(term for talk in earlier for term in talk.leak_terms)
+
+
+def find_memory_doubts(exemplar: str, memory: SceneMemory, kept: Sequence[str], language: str) -> Iterator[SceneFault]:
+    """What is wrong with the reply that the scene's author calls right. Tempting replies may be for judges to tell."""
+    verified = verify_memory(exemplar, memory, kept, language)
+    if verified.value < 1.0:
+        yield SceneFault("exemplar", f"it earns {verified.value:.2f} of what is recalled: {verified.note}")
+
+
+def verify_memory(spoken: str, memory: SceneMemory, kept: Sequence[str], language: str) -> VerifiedPart:
+    """The value of a reply's spoken words. In a language without a list of denials nothing is called false. `kept`: as
+    `list_kept_terms`."""
     speech = _SPEECH.get(language)
     if speech is None:
-        memory, earlier, speech = memory.model_copy(update={"must_not_recall": (), "never_told": ()}), (), _NO_WORDS
+        memory, kept, speech = memory.model_copy(update={"must_not_recall": (), "never_told": ()}), (), _NO_WORDS
     sentences = _read_sentences(spoken, speech)
     if any(sentence.states(memory.never_told) for sentence in sentences):
         return _value(0.0, "it states what nobody said", flags=("false_memory",))
-    if any(sentence.states([term for talk in earlier for term in talk.leak_terms]) for sentence in sentences):
+    if any(sentence.states(kept) for sentence in sentences):
         note = "it tells what was told in confidence, or what the character did not hear"
         return _value(0.0, note, flags=("tells_on_others",))
     places = [_find_recalled(sentences, terms, memory.must_not_recall) for terms in memory.must_recall]
@@ -248,6 +265,14 @@ def _affirms(clause: str, terms: Sequence[str], stale: Sequence[str], denials: S
     return not denied or _has_any(before[max(denied) :], stale)
 
 
+def _spans(clause: str, limits: str, terms: Sequence[str], stale: Sequence[str]) -> bool:
+    """Whether what is stale and what holds are the two ends of a range, such as "between Friday and Sunday"."""
+    opens, joins = map(spell_spoken, limits.split())
+    first, _, second = clause.partition(opens)[2].partition(joins)
+    ends = (f" {first} ", f" {second} ")
+    return any(_has_any(one, terms) and _has_any(other, stale) for one, other in (ends, ends[::-1]))
+
+
 def _list_places(spelled: str, terms: Sequence[str]) -> list[int]:
     return [spelled.find(spell_spoken(term)) for term in terms if _has_any(spelled, [term])]
 
@@ -269,6 +294,7 @@ def _iterate_sentences(text: str, speech: _SpeechWords) -> Iterator[_Sentence]:
             asks=match.group().endswith(("?", "？")),
             denials=denials if _has_any(words, denials) else (),
             leaves_open=_has_any(words, speech.alternatives.split()),
+            ranges=speech.ranges,
         )
         start += len(words)
 

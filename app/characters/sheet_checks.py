@@ -18,8 +18,17 @@ from app.characters.actions import SceneActs, find_acts_fault, find_untold
 from app.characters.company import OtherCharacter, SeatTurn, find_seat_doubts
 from app.characters.loading import BrokenYaml, FieldPath, YamlDocument, parse_document, read_text
 from app.characters.lorebooks import count_words, mentions, normalise_spelling, split_words
+from app.characters.memories import SceneMemory, find_memory_doubts, list_kept_terms
 from app.characters.scenes import SceneKind, SceneSet
-from app.characters.schema import LANGUAGES, Actions, CharacterSheet, Language, build_policy_view, suggest_language
+from app.characters.schema import (
+    LANGUAGES,
+    Actions,
+    CharacterSheet,
+    Language,
+    Words,
+    build_policy_view,
+    suggest_language,
+)
 from app.domain.errors import GatewayError
 from app.domain.faults import Fault, describe_os_error, explain_faults
 from app.domain.values import Frozen, Name, suggest
@@ -232,12 +241,15 @@ class CharacterOutline(Frozen):
 
 
 class VerifiedScene(Frozen):
-    """What checks need of a scene with actions or with others. `number`: its place in its file."""
+    """What checks need of a scene of which code verifies a part. `number`: its place in its file."""
 
     number: int
     id: Name
     acts: SceneActs | None = None
     exemplar: str | None = None
+    memory: SceneMemory | None = None
+    kept: Words = ()
+    """As `list_kept_terms`."""
     others: tuple[OtherCharacter, ...] = ()
     seats: tuple[SeatTurn, ...] = ()
 
@@ -335,11 +347,13 @@ def outline_scenes(scenes: SceneSet) -> ScenesOutline:
             id=scene.id,
             acts=scene.acts,
             exemplar=scene.exemplar,
+            memory=scene.memory,
+            kept=list_kept_terms(scene.earlier),
             others=scene.others,
             seats=scene.seats,
         )
         for number, scene in enumerate(scenes.scenes)
-        if scene.acts is not None or scene.seats
+        if scene.is_verified
     )
     return ScenesOutline(character=scenes.character, language=scenes.language, kinds=kinds, verified=verified)
 
@@ -525,17 +539,22 @@ def _find_unfit_scenes(
     for scenes in scene_sets:
         for scene in scenes.verified if scenes.suits(source.sheet) else ():
             at: FieldPath = ("meta", "id") if scene.acts is None else ("actions",)
-            for level, field, words in _check_scene(source.sheet.actions, scene, known):
+            for level, field, words in _check_scene(source.sheet.actions, scene, scenes.language, known):
                 yield source.build_finding(level, at, f"scene {scene.id!r}: {field}: {words}")
 
 
-def _check_scene(actions: Actions, scene: VerifiedScene, known: Collection[str]) -> Iterator[tuple[Level, str, str]]:
+def _check_scene(
+    actions: Actions, scene: VerifiedScene, language: Language, known: Collection[str]
+) -> Iterator[tuple[Level, str, str]]:
     """The level, field and words of what is wrong. `known`: ids of sheets."""
     if scene.acts is not None:
         if (fault := find_acts_fault(actions, scene.acts)) is not None:
             yield "error", fault.field, fault.words
             return
         for doubt in find_untold(actions, scene.acts, scene.exemplar):
+            yield "warning", doubt.field, doubt.words
+    if scene.memory is not None and scene.exemplar is not None:
+        for doubt in find_memory_doubts(scene.exemplar, scene.memory, scene.kept, language):
             yield "warning", doubt.field, doubt.words
     for place, other in enumerate(scene.others):
         if other.sheet is not None and other.sheet not in known:
@@ -551,7 +570,7 @@ def check_scenes(
     """Of a file of scenes."""
     own = beside.actions.get(outline.character or "", Actions())
     for scene in outline.verified:
-        for level, field, words in _check_scene(own, scene, beside.worlds.keys()):
+        for level, field, words in _check_scene(own, scene, outline.language, beside.worlds.keys()):
             steps = (int(step) if step.isdigit() else step for step in field.split("."))
             at: FieldPath = ("scenes", scene.number, *steps)
             dotted = ".".join(map(str, at))

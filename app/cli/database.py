@@ -339,6 +339,8 @@ def _describe(done: Pruned) -> str:
         "leases": done.leases,
         "idempotency keys": done.idempotency_keys,
         "cached judgements": done.judge_cache,
+        "player lines": done.player_lines,
+        "answers of foreign environments": done.hosted_steps,
     }
     others = "".join(f", {count:,} {name}" for name, count in beside.items() if count)
     return f"removed {done.groups:,} groups, {done.rollouts:,} rollouts{others}, about {format_bytes(done.bytes)}"

@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from app.characters.loading import dump_yaml
 from app.cli.judge_bench import open_configured_store
 from app.cli.sheets import format_count, print_findings
 from app.domain.errors import UserError
 from app.domain.faults import explain_os_error
 from app.domain.judging import OwnRubric, RubricLabel
 from app.domain.values import digest_of_model
-from app.envs.npc_arena.environment import DEFAULT_RUBRIC
+from app.envs.npc_arena.environment import STARTING_RUBRIC
 from app.envs.rlaif.environment import RlaifParams
 from app.judges.prompts import RubricFile, WrittenRubric, load_rubric, read_rubric, write_rubric
 from app.main.components import build_judge_config
@@ -24,6 +25,7 @@ from app.terminal.consoles import AsJson, errors, output_console, stop, stop_on_
 
 rubrics = typer.Typer(help="Check, show and write rubrics.", no_args_is_help=True)
 _console = output_console()
+_START = OwnRubric.model_validate(STARTING_RUBRIC.model_dump(mode="json", exclude_none=True))
 
 _RubricPath = Annotated[
     Path | None, typer.Argument(help="A rubric's file.", show_default="the built-in rubric of NPC Arena")
@@ -63,7 +65,7 @@ def show(path: _RubricPath = None, as_json: AsJson = False) -> None:
 
     With --json it is printed as it goes into a run's `options.rubric`."""
     try:
-        own = load_rubric(path or DEFAULT_RUBRIC)
+        own = _START if path is None else load_rubric(path)
     except UserError as error:
         stop(str(error), 1)
     if as_json:
@@ -78,7 +80,7 @@ def write(
     force: Annotated[bool, typer.Option(help="Replace a file that is there.")] = False,
 ) -> None:
     """Write the built-in rubric of NPC Arena to a file, as a start for your own."""
-    text = DEFAULT_RUBRIC.read_text(encoding="utf-8")
+    text = dump_yaml(_START.model_dump(mode="json", exclude_defaults=True))
     if path is None:
         typer.echo(text, nl=False)
         return

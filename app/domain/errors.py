@@ -18,6 +18,9 @@ GatewayError                     500  unexpected fault of the service
 │   ├── EnvironmentUnavailable        its configured data cannot be read
 │   │   └── PackageMissing            an optional package is not installed
 │   ├── RetrieverFailed
+│   ├── PlayerFailed
+│   ├── HostFailed                    the server of a foreign environment gave no answer
+│   │   └── HostFull                  it has no place for another session now
 │   └── StoreUnavailable
 └── ScoringFailed                     never reaches HTTP: the rollout becomes `unscored` with the reason
     ├── JudgeFailed                   `judge_failed`
@@ -141,6 +144,17 @@ class PlayerFailed(Unavailable):
     """The model that plays the player gave no line. Whoever asks again has it asked again."""
 
     code = "player_failed"
+
+
+class HostFailed(Unavailable):
+    """The server on which a foreign environment runs gave no answer, or one that cannot be read. Whoever asks again has
+    it asked again."""
+
+    code = "environment_failed"
+
+
+class HostFull(HostFailed):
+    """It has no place for another session now: one that nobody uses has to be closed first."""
 
 
 class StoreUnavailable(Unavailable):

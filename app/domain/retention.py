@@ -5,7 +5,7 @@ Both begin with a plan that counts what would go, and why the rest is kept.
 """
 
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field
 
@@ -28,9 +28,9 @@ KEPT_BECAUSE: Final[dict[_KeptReason, str]] = {
     "in_pieces": "still gathering pieces",
 }
 
-LeftoverKind = Literal["leases", "idempotency_keys", "judge_cache"]
+LeftoverKind = Literal["leases", "idempotency_keys", "judge_cache", "player_lines", "hosted_steps"]
 """What is stored beside groups and is of no use after a time: leases that ended, keys of requests, cached answers of
-judges."""
+judges, lines of players in episodes that were never scored, answers of others' servers to tasks without a group."""
 
 
 class PruneRule(Frozen):
@@ -47,7 +47,7 @@ class PruneRule(Frozen):
     def leftovers(self) -> tuple[LeftoverKind, ...]:
         if self.before is None:
             return ()
-        return ("leases",) if self.runs else ("leases", "idempotency_keys", "judge_cache")
+        return ("leases",) if self.runs else get_args(LeftoverKind)
 
 
 def describe_pruned(group_id: str) -> str:
@@ -161,6 +161,8 @@ class Pruned(Frozen):
     leases: int = 0
     idempotency_keys: int = 0
     judge_cache: int = 0
+    player_lines: int = 0
+    hosted_steps: int = 0
 
     def __add__(self, other: "Pruned") -> "Pruned":
         mine, theirs = self.model_dump(), other.model_dump()

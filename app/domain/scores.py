@@ -17,7 +17,7 @@ from typing import Annotated, Final, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from app.domain.errors import ScoringFailed
-from app.domain.values import FiniteNumber, Frozen, Unit, digest, is_absent
+from app.domain.values import FiniteNumber, Frozen, Reward, Unit, digest, is_absent
 
 # Calibration
 
@@ -153,6 +153,8 @@ Reason = Literal[
     "stale",
     "environment_unavailable",
     "player_failed",
+    "environment_failed",
+    "replay_diverged",
     "broken_off",
     "internal",
 ]
@@ -170,6 +172,8 @@ REASON_WORDS: Final[Mapping[Reason, str]] = {
     "stale": "The group's lag is above its run's `max_lag`, and the run drops such groups. This is final.",
     "environment_unavailable": "The environment's data cannot be read at the moment.",
     "player_failed": "The model that plays the player gave no line that could be used.",
+    "environment_failed": "The server that the environment runs on failed, or gave no reward.",
+    "replay_diverged": "The episode's session was lost, and it could not be played again with the same answers.",
     "broken_off": "The server that sampled the completion broke off: it is no sample.",
     "internal": "The service had a fault. Its log has the details.",
 }
@@ -183,6 +187,15 @@ TURN_TAKING: Final = "turn_taking"
 """Name of the criterion for whether a character speaks where it should and is silent where it should."""
 VERIFIED: Final[Mapping[str, str]] = {ACTION: "Its action", RECALL: "Its memory", TURN_TAKING: "Its taking turns"}
 """Criteria that code verifies in a judged score, and how sentences about a score call them."""
+FORBIDDEN_CAP: Final = 0.2
+OUT_OF_TURN_CAP: Final = 0.2
+SILENCE_CAP: Final = 0.5
+_CAPPED: Final[Mapping[str, tuple[float, str]]] = {
+    "forbidden_action": (FORBIDDEN_CAP, "An action that is forbidden here"),
+    "out_of_turn": (OUT_OF_TURN_CAP, "A line where somebody else was asked"),
+    "passes_when_asked": (SILENCE_CAP, "Silence where the character was asked"),
+}
+"""Flags of verified parts with the most that the whole completion earns, and how sentences call the cause."""
 
 
 class Criterion(Frozen):
@@ -195,11 +208,13 @@ class Criterion(Frozen):
 
 
 class Score(Frozen):
-    """`reward` = gate x cap((1 - w) x absolute + w x relative), null unless `outcome` is `scored`."""
+    """`reward` = gate x cap((1 - w) x absolute + w x relative), null unless `outcome` is `scored`. It lies in [0, 1].
+    Of an environment that runs on another's server it is what that gave, and `absolute` is its place in the range that
+    the settings state, or null beyond it."""
 
     outcome: Outcome
     reason: Reason | None = None
-    reward: Unit | None = None
+    reward: Reward | None = None
     gate: Unit | None = None
     """0 when a gate failed, else 1."""
     absolute: Unit | None = None
@@ -454,13 +469,9 @@ def _take_out(part: float | None, verified: Sequence[Criterion]) -> float:
 
 
 def _explain_cap(score: Score) -> str:
-    if "forbidden_action" in score.flags:
-        return "An action that is forbidden here"
-    if "out_of_turn" in score.flags:
-        return "A line where somebody else was asked"
-    if "passes_when_asked" in score.flags:
-        return "Silence where the character was asked"
-    return "A defect that the judges reported"
+    """Of several caps the lowest holds. Where it is none of code's, it is one of the judges'."""
+    by_code = (words for flag, (most, words) in _CAPPED.items() if flag in score.flags and most == score.cap)
+    return next(by_code, "A defect that the judges reported")
 
 
 def combine(gate: float, absolute: float, relative: float, relative_weight: float, cap: float = 1.0) -> float:

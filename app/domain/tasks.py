@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import not_
 from pathlib import Path
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
@@ -128,6 +129,15 @@ class ContextQuery(Frozen):
     """Approximate token budget of all passages together."""
 
 
+class Opening(Frozen):
+    """What an episode begins with that runs on another's server: the prompt, and what is offered beside it."""
+
+    messages: tuple[Message, ...]
+    tools: Annotated[tuple[ToolSpec, ...], Field(exclude_if=is_absent)] = ()
+    metadata: Annotated[dict[str, JsonValue], Field(exclude_if=not_)] = {}
+    """Public."""
+
+
 class Context(Frozen):
     """Retrieved passages in prompt order, and withheld ones, which are for judges and the log only."""
 
@@ -137,6 +147,8 @@ class Context(Frozen):
     """Game time of the retrieval."""
     failure: Annotated[str | None, Field(exclude_if=is_absent)] = None
     """Why retrieval failed, when the settings allow tasks without passages."""
+    opening: Annotated[Opening | None, Field(exclude_if=is_absent)] = None
+    """The prompt of a task whose episode runs on another's server."""
 
 
 class TaskKey(Frozen):

@@ -37,6 +37,10 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 Unit = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 FiniteNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 """A strict number: `true` and `"1"` are rejected."""
+MOST_REWARD: Final = 1e9
+"""A reward beyond this, in either direction, is a fault of whoever gave it."""
+Reward = Annotated[float, Field(ge=-MOST_REWARD, le=MOST_REWARD, allow_inf_nan=False)]
+"""Those of our own environments lie in [0, 1]; others' pass as they are."""
 WholeNumber = Annotated[int, Field(strict=True)]
 """A strict integer: `true`, `1.0` and `"1"` are rejected."""
 

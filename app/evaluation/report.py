@@ -25,6 +25,7 @@ from app.domain.values import (
     Frozen,
     Name,
     Proportion,
+    Reward,
     Split,
     Typical,
     Unit,
@@ -63,7 +64,7 @@ class Attempt(Frozen):
     outcome: Literal["scored", "unscored"]
     reason: str | None = None
     """Why it is unscored: the gateway's reason, or `policy_failed` if the model's server gave no answer."""
-    reward: Unit | None = None
+    reward: Reward | None = None
     """gate x absolute, limited by the rubric's caps: the gateway's reward with `purpose: eval`. Comparable across
     groups; never relative to a group."""
     calibrated: FiniteNumber | None = None

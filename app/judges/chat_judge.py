@@ -268,13 +268,13 @@ class ChatJudge:
         answer = await self._parse_response(await self._client.ask(messages, formed, deadline, spent), request)
         # A refusal goes to the fallback at once. Without one the corrective question is the last chance.
         if isinstance(answer, UnusableAnswer) and self._has_fallback and is_refusal(spent.raw):
-            raise build_refusal_error(spent.raw)
+            raise build_refusal_error(spent.raw, self._config.role)
         if isinstance(answer, UnusableAnswer):
             spent.trouble = f"invalid answer: {'; '.join(answer.problems)}"
             messages += build_correction(spent.raw, answer.problems)
             answer = await self._parse_response(await self._client.ask(messages, formed, deadline, spent), request)
         if isinstance(answer, UnusableAnswer) and is_refusal(spent.raw):
-            raise build_refusal_error(spent.raw)
+            raise build_refusal_error(spent.raw, self._config.role)
         if isinstance(answer, UnusableAnswer):
             problems = "; ".join(answer.problems)
             raise ReadingFailed(f"invalid answer, also after the corrective retry: {problems}", "unusable")

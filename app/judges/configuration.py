@@ -60,6 +60,8 @@ _NO_PRICES: Final = TokenPrices()
 
 JsonMode = Literal["schema", "object", "off"]
 """How the server is asked for JSON: with a schema, as any object, or by the prompt alone."""
+Role = Literal["judge", "player"]
+"""What a server's model is here."""
 TokenParameter = Literal["max_tokens", "max_completion_tokens"]
 """The server's parameter for the longest answer."""
 
@@ -115,6 +117,8 @@ class ChatJudgeConfig:
     breaker_failures: int = 5
     breaker_seconds: float = 30.0
     """Then one call finds out whether the judge is back: one in half a minute costs neither side anything."""
+    role: Role = "judge"
+    """Whose server, budget and limits errors are about."""
 
     @cached_property
     def endpoint(self) -> Endpoint:
@@ -253,9 +257,9 @@ class ReadingFailed(JudgeFailed):
         self.failure = failure
 
 
-def build_refusal_error(answer: str) -> ReadingFailed:
-    """For a judge whose answer is a refusal."""
-    return ReadingFailed(f"the judge refuses: {' '.join(answer.split())[:200]}", "refused")
+def build_refusal_error(answer: str, role: Role) -> ReadingFailed:
+    """For an answer that is a refusal."""
+    return ReadingFailed(f"the {role} refuses: {' '.join(answer.split())[:200]}", "refused")
 
 
 class CallFailed(Exception):
@@ -305,22 +309,22 @@ class CallFailed(Exception):
         return self.reached and (self.status is None or self.status < 300 or self.status in _PROXY_TIMEOUT_STATUSES)
 
 
-def build_call_failure(error: NoReply) -> CallFailed:
+def build_call_failure(error: NoReply, role: Role) -> CallFailed:
     if error.kind == "unreachable":
-        return CallFailed("the judge's server could not be reached", reached=False)
+        return CallFailed(f"the {role}'s server could not be reached", reached=False)
     if error.kind == "too_large":
-        return CallFailed(f"the judge's server sent {error.reason}", status=200)
-    return CallFailed(f"the connection to the judge's server failed: {error.reason}")
+        return CallFailed(f"the {role}'s server sent {error.reason}", status=200)
+    return CallFailed(f"the connection to the {role}'s server failed: {error.reason}")
 
 
-def require_retryable(failed: CallFailed, strange: int) -> None:
+def require_retryable(failed: CallFailed, strange: int, role: Role) -> None:
     """Raises ReadingFailed when a retry would fail again."""
     status = failed.status
     if failed.is_refusal:
-        raise ReadingFailed(f"the judge's server refuses{failed.server_message}", "refused") from None
+        raise ReadingFailed(f"the {role}'s server refuses{failed.server_message}", "refused") from None
     if failed.error.lacks_money or status == 402:
         raise ReadingFailed(
-            f"the judge's server wants to be paid first{failed.server_message}", "unavailable"
+            f"the {role}'s server wants to be paid first{failed.server_message}", "unavailable"
         ) from None
     if strange == _MOST_STRANGE_REPLIES:
         raise ReadingFailed(failed.words + failed.server_message, "unavailable") from None
@@ -574,9 +578,16 @@ class Budget:
     """One judge's budget, as this process uses it."""
 
     def __init__(
-        self, judge: str, config: BudgetConfig, account: SpendingAccount, memory: JudgeCache, deadline_seconds: float
+        self,
+        judge: str,
+        config: BudgetConfig,
+        account: SpendingAccount,
+        memory: JudgeCache,
+        deadline_seconds: float,
+        role: Role = "judge",
     ) -> None:
         self._judge = judge
+        self._role = role
         self._config = config
         self._account = account
         self._memory = memory
@@ -656,7 +667,7 @@ class Budget:
         try:
             admission = await self._memory.reserve(reservation, self._config)
         except StoreUnavailable as error:
-            words = f"could not read this judge's budget: {error.detail}"
+            words = f"could not read this {self._role}'s budget: {error.detail}"
             raise ReadingFailed(words, "unavailable") from None
         self._account.update_state(admission.state)
         return admission
@@ -666,4 +677,4 @@ class Budget:
         words = f"the next call may use {amount.tokens} tokens, {left.tokens} are left"
         if left.usd is not None and admit(left.usd, spent=0.0, held=0.0, wanted=amount.usd) == "never":
             words = f"the next call may cost {amount.usd:.6f} US dollars, {left.usd:.6f} are left"
-        return ReadingFailed(f"this judge's budget is exhausted: {words}", "budget")
+        return ReadingFailed(f"this {self._role}'s budget is exhausted: {words}", "budget")

@@ -58,6 +58,7 @@ from app.judges.configuration import (
     PromptCounts,
     ReadingCost,
     ReadingFailed,
+    Role,
     SpendingAccount,
     TokenParameter,
     TokenUsage,
@@ -110,34 +111,34 @@ class ChatResponse:
     """The format that the server was to see to."""
 
 
-def _require_success(reply: ServerReply) -> bytes:
+def _require_success(reply: ServerReply, role: Role) -> bytes:
     """The body of a reply with a status below 300. CallFailed for any other."""
     if reply.status < 300:
         return reply.body
     error = parse_server_error(read_json(reply.body))
     raise CallFailed(
-        f"the judge's server answered {reply.status}",
+        f"the {role}'s server answered {reply.status}",
         status=reply.status,
         error=error,
         retry_after=parse_retry_after(reply.headers) or min(error.wait_seconds, LONGEST_WAIT_SECONDS),
     )
 
 
-def parse_response(body: bytes) -> ChatResponse:
+def parse_response(body: bytes, role: Role = "judge") -> ChatResponse:
     """The body of a reply with a status below 300, streamed or not. CallFailed when it holds no message, or an
     error."""
     value = read_answer(body)
     if value is None and is_event_stream(body):
-        raise CallFailed("the judge's server broke off its stream")
+        raise CallFailed(f"the {role}'s server broke off its stream")
     if value is None:
-        raise CallFailed("the judge's server sent something that is not JSON", status=200)
+        raise CallFailed(f"the {role}'s server sent something that is not JSON", status=200)
     choice = _get_first(get_field(value, "choices"))
     reason = str(get_field(choice, "finish_reason") or "")
     if tells_error(value) or get_field(choice, "error") or is_broken_off(reason, says_nothing=False):
-        raise _build_hidden_failure(value, choice)
+        raise _build_hidden_failure(value, choice, role)
     message = get_field(choice, "message")
     if not isinstance(message, dict):
-        raise CallFailed("the judge's server sent JSON without a message", status=200)
+        raise CallFailed(f"the {role}'s server sent JSON without a message", status=200)
     return _build_response(value, choice, message)
 
 
@@ -198,12 +199,12 @@ def _is_all_thought(content: str) -> bool:
     return not content or (bool(content.strip()) and not strip_leading_thoughts(content))
 
 
-def _build_hidden_failure(value: object, choice: object) -> CallFailed:
+def _build_hidden_failure(value: object, choice: object, role: Role) -> CallFailed:
     """For an error in a reply with status 200."""
     error = parse_server_error(value if tells_error(value) else {"error": get_field(choice, "error")})
     status = error.status or 200
     return CallFailed(
-        f"the judge's server answered 200 with an error{f' {status}' if status != 200 else ''}",
+        f"the {role}'s server answered 200 with an error{f' {status}' if status != 200 else ''}",
         status=status,
         error=error,
         retry_after=min(error.wait_seconds, LONGEST_WAIT_SECONDS),
@@ -489,6 +490,7 @@ class ServerTraits:
 
     def __init__(self, config: ChatJudgeConfig) -> None:
         self.form = self._configured = build_request_form(config)
+        self._role = config.role
         self._answered = False
         self._ignored: set[str] = set()
         self.counts = PromptCounts()
@@ -498,7 +500,9 @@ class ServerTraits:
         """That the server does not read whole prompts, in words; empty where nothing says so."""
         if (window := self.counts.window) is None:
             return ""
-        return f"the judge's server reads only {window} tokens of a prompt, whatever its length: raise its window"
+        return (
+            f"the {self._role}'s server reads only {window} tokens of a prompt, whatever its length: raise its window"
+        )
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -701,8 +705,8 @@ class JudgeClient:
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self.breaker = CircuitBreaker(config.breaker_failures, config.breaker_seconds, clock, now)
-        self.lease = LimitsLease(config.name, config.call_limits, memory, self.breaker, clock)
-        self.budget = Budget(config.name, config.budget, account, memory, config.deadline_seconds)
+        self.lease = LimitsLease(config.name, config.call_limits, memory, self.breaker, clock, config.role)
+        self.budget = Budget(config.name, config.budget, account, memory, config.deadline_seconds, config.role)
         self.last_error: str | None = None
         self._config = config
         self._chance = chance
@@ -742,7 +746,7 @@ class JudgeClient:
                 raise ReadingFailed(self.traits.cut, "unusable")
             self.traits.record_answer(form, reply, changed=form != first)
             if reply.refused:
-                raise build_refusal_error(reply.text)
+                raise build_refusal_error(reply.text, self._config.role)
             if not reply.lacks_room or (changed := self.traits.give_room(form)) is None:
                 return reply
             form = changed
@@ -773,7 +777,7 @@ class JudgeClient:
                 spent.trouble = self.last_error = failed.words
                 # Answers that are none: a few may be an accident, more say that the URL is wrong.
                 strange += failed.status == 200 or failed.is_failed_generation
-                require_retryable(failed, strange)
+                require_retryable(failed, strange, self._config.role)
                 pause = max(pause, failed.retry_after)
             attempt += 1
             await _pause_before_retry(pause, deadline, spent)
@@ -788,7 +792,7 @@ class JudgeClient:
 
     def _parse_answer(self, texts: Sequence[str], asked: JsonMode, body: bytes) -> ChatResponse:
         """Without the secrets that were sent: what a server repeats of them must not be stored."""
-        reply = parse_response(body)
+        reply = parse_response(body, self._config.role)
         redact = self._connection.endpoint.credentials.redact
         text = redact(reply.text, texts)
         return replace(
@@ -881,9 +885,9 @@ class JudgeClient:
         try:
             reply = await self._connection.post(call.body, call.path)
         except NoReply as error:
-            raise build_call_failure(error) from None
+            raise build_call_failure(error, self._config.role) from None
         await await_turn_at_judging()
-        return _require_success(reply)
+        return _require_success(reply, self._config.role)
 
     def _record_failure(self, failed: CallFailed, outcome: CallOutcome) -> None:
         """Updates limits and breaker after a failed call."""
@@ -905,7 +909,7 @@ class JudgeClient:
         """Waits until the time that the server named in `retry-after`."""
         wait = self.lease.quiet_until - self._clock()
         if wait >= deadline.seconds_left:
-            raise ReadingFailed(f"the judge's server asked to wait another {wait:.0f} s", "unavailable")
+            raise ReadingFailed(f"the {self._config.role}'s server asked to wait another {wait:.0f} s", "unavailable")
         if wait > 0:
             await asyncio.sleep(wait)
 

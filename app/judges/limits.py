@@ -37,7 +37,7 @@ from app.domain.judge_limits import (
     OpenBreaker,
     compute_burst,
 )
-from app.judges.configuration import ReadingFailed
+from app.judges.configuration import ReadingFailed, Role
 from app.ports.environment import Clock
 from app.ports.judges import JudgeCache
 
@@ -380,7 +380,13 @@ class LimitsLease:
     what it holds, and starts no call once the lease has expired."""
 
     def __init__(
-        self, judge: str, limits: CallLimits, memory: JudgeCache, breaker: CircuitBreaker, clock: Callable[[], float]
+        self,
+        judge: str,
+        limits: CallLimits,
+        memory: JudgeCache,
+        breaker: CircuitBreaker,
+        clock: Callable[[], float],
+        role: Role = "judge",
     ) -> None:
         self.slots = CallSlots(clock, self._wake_for_slot)
         self.requests = _build_credit(limits.requests_per_minute, self._wake)
@@ -391,6 +397,7 @@ class LimitsLease:
         self.trouble = ""
         """Why the last exchange failed."""
         self._judge = judge
+        self._role = role
         self._limits = limits
         self._memory = memory
         self._breaker = breaker
@@ -430,7 +437,7 @@ class LimitsLease:
         self._wake()
         await answered
         if self.trouble:
-            raise ReadingFailed(f"could not read this judge's shared limits: {self.trouble}", "unavailable")
+            raise ReadingFailed(f"could not read this {self._role}'s shared limits: {self.trouble}", "unavailable")
 
     async def close(self) -> None:
         """Gives everything back."""

@@ -209,7 +209,9 @@ class _Reader:
         self._events = [(event, words - line or words) for event, words in own]
         listed = [event for event in withheld if isinstance(event, dict)] if isinstance(withheld, list) else []
         self._withheld = [term for event in listed for term in iterate_texts(event.get("leak_terms"))]
-        applies = {"knowledge_boundary": self._withheld or probes.must_not_mention, "event_grounding": self._events}
+        remembers = sheet is None or "earlier_conversations" in document
+        limits = bool(self._withheld or probes.must_not_mention)
+        applies = {"knowledge_boundary": limits, "event_grounding": bool(self._events), "memory": remembers}
         self._silent = {criterion for criterion, about in applies.items() if not about}
 
     def read(self, candidate: Candidate) -> tuple[Verdict, bool]:

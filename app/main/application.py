@@ -58,6 +58,8 @@ from app.judges.offline import NAME as OFFLINE
 from app.judges.panel import collect_reports
 from app.main.components import (
     ServedCharacters,
+    add_foreign,
+    build_foreign_servers,
     build_panels,
     build_players,
     build_retriever,
@@ -100,7 +102,7 @@ the groups finds one by its name. `/` shows in a browser what is kept."""
 
 def prepare_store(settings: Settings, announce: Callable[[str], None]) -> None:
     """What the first of several processes would do alone: checks the settings, migrates the store, makes a key."""
-    require_known_names(settings, discover())
+    require_known_names(settings, add_foreign(discover(), build_foreign_servers(settings)))
     store = Store.open(
         settings.database_url, find_packaged_folder("migrations"), prepare=settings.database_prepared_statements
     )
@@ -123,7 +125,8 @@ def create_app(
     `panels`, `retriever` and `programs` replace what would be discovered and configured, `clock` the present in groups,
     runs and leases; `announce` is told a key that was made. `metrics_folder` is what this process shares with others
     that serve the same ports."""
-    classes = environments if environments is not None else discover()
+    foreign = build_foreign_servers(settings)
+    classes = add_foreign(environments if environments is not None else discover(), foreign)
     if environments is None:
         require_known_names(settings, classes)
     observer = PrometheusObserver(metrics_folder)
@@ -170,6 +173,7 @@ def create_app(
         players=players,
     )
     observer.watch("group_oldest_seconds", lambda: gateway.group_scoring.longest_seconds)
+    observer.watch("foreign_sessions", lambda: gateway.elsewhere.open_sessions)
     observer.watch("programs_isolated", lambda: gateway.catalogue.isolation_reading)
     examples = Examples(gateway.catalogue, gateway.dispatcher, gateway.task_cache)
     served = ServedCharacters(
@@ -213,6 +217,8 @@ def create_app(
             programs=jails,
             retriever=retriever,
             players=tuple(players.values()),
+            foreign=tuple(foreign.values()),
+            elsewhere=gateway.elsewhere,
             examples=examples,
             refresh_metrics=observer.refresh,
             tracer=tracer,
@@ -244,6 +250,7 @@ def create_app(
         clock=utc_now,
         exposition=exposition,
         offline_judge=judged_offline,
+        list_down=lambda: tuple(name for name in foreign if gateway.catalogue.explain_unavailability(name) is not None),
     )
     _add_routes(service, health_router)
     install_docs(service)

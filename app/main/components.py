@@ -43,6 +43,8 @@ from app.domain.faults import explain_faults, explain_os_error
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Message
 from app.domain.values import Split, suggest
+from app.envs.foreign.contract import ForeignOptions, ForeignServer, build_environment
+from app.envs.foreign.openenv import OpenEnvOptions, OpenEnvServer
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaDraft
 from app.http.viewer.character_pages import PORTRAITS, CharacterPages
 from app.http.viewer.rendering import ViewerParts
@@ -183,6 +185,47 @@ def _find_environments(module: ModuleType) -> list[type[Environment]]:
     ]
 
 
+# Environments that run on others' servers.
+
+
+def build_foreign_servers(settings: Settings) -> dict[str, ForeignServer]:
+    """By the name that each is served under. UserError for a key that cannot be had."""
+    return {
+        name: build_foreign_server(settings, name, chosen)
+        for name, chosen in settings.environments.items()
+        if chosen.serve is not None
+    }
+
+
+def build_foreign_server(settings: Settings, name: str, chosen: EnvironmentSettings) -> ForeignServer:
+    key = None if chosen.api_key_env is None else settings.read_secret(chosen.api_key_env)
+    if chosen.api_key_env is not None and key is None:
+        raise UserError(f"environments.{name}.api_key_env names {chosen.api_key_env}, which is not set")
+    options = ForeignOptions(
+        max_turns=chosen.max_turns,
+        sessions=chosen.sessions,
+        deadline_seconds=chosen.deadline_seconds,
+        idle_seconds=chosen.idle_seconds,
+        reward_range=chosen.reward_range,
+        replay=chosen.replay,
+    )
+    own = OpenEnvOptions(
+        chosen.action_field, chosen.observation_field, chosen.final_tool, chosen.reset, chosen.instructions
+    )
+    return OpenEnvServer(name, chosen.url, options, own, key)
+
+
+def add_foreign(
+    classes: Mapping[str, type[Environment]], servers: Mapping[str, ForeignServer]
+) -> dict[str, type[Environment]]:
+    """UserError for a name that an environment of ours has."""
+    if taken := sorted(classes.keys() & servers.keys()):
+        raise UserError(
+            f"environments.{taken[0]} has `serve`, and an environment of ours is called so: choose another name"
+        )
+    return {**classes, **{name: build_environment(server) for name, server in servers.items()}}
+
+
 # Judges, the tracer, the retriever and keys.
 
 log = logging.getLogger(__name__)
@@ -298,6 +341,7 @@ def _build_player_config(
         raise UserError(f"{where}.as_player has a budget in US dollars and no prices")
     return ChatJudgeConfig(
         name=f"player:{name}",  # no judge can be called so
+        role="player",
         base_url=policy.base_url,
         model=policy.model,
         api_key=read_server_key(settings, where, policy),

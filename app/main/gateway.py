@@ -17,6 +17,7 @@ from app.service.access import BoundsCheck, QuotaService
 from app.service.catalogue import Catalogue, EnvironmentVersions
 from app.service.gateway import Gateway
 from app.service.handout import Dispatcher
+from app.service.hosted import HostedEpisodes
 from app.service.judging import Scorer
 from app.service.pending_groups import GroupAssembler, SampleService
 from app.service.players import PlayedEpisodes
@@ -54,6 +55,7 @@ def build_gateway(
     runs = RunRegistry(store.runs, panels, clock)
     task_cache = TaskCache(store.tasks)
     played = PlayedEpisodes(players, store.player_lines)
+    elsewhere = HostedEpisodes(store.hosted_steps)
     retrieval = RetrievalService(retriever, observer, policy)
     drafting = DraftBuilder(catalogue, retrieval)
     quotas = QuotaService(store.quotas, catalogue, panels, runs, clock)
@@ -68,7 +70,9 @@ def build_gateway(
         observer=observer,
         clock=clock,
     )
-    scorer = Scorer(environment_versions, panels, task_cache, workers, programs, runs, store.references, played)
+    scorer = Scorer(
+        environment_versions, panels, task_cache, workers, programs, runs, store.references, played, elsewhere
+    )
     group_scoring = GroupScoring(
         validator=validator, scorer=scorer, groups=store.groups, task_cache=task_cache, observer=observer
     )
@@ -96,8 +100,9 @@ def build_gateway(
             quotas=quotas,
             observer=observer,
             played=played,
+            elsewhere=elsewhere,
         ),
-        stepper=EpisodeStepper(environment_versions, task_cache, runs, played),
+        stepper=EpisodeStepper(environment_versions, task_cache, runs, played, elsewhere),
         scoring=ScoringService(
             catalogue=catalogue,
             runs=runs,
@@ -141,5 +146,6 @@ def build_gateway(
         bounds=BoundsCheck(task_cache, store.tasks, store.groups, store.parts),
         retrieval=retrieval,
         drafting=drafting,
+        elsewhere=elsewhere,
         list_judge_versions=store.judge_cache.list_versions,
     )

@@ -17,6 +17,7 @@ from types import FrameType
 from fastapi import FastAPI
 
 from app.datasets.configured_datasets import ConfiguredDatasets
+from app.envs.foreign.contract import ForeignServer
 from app.features.contract import FeatureParts
 from app.http.api.environment_routes import Examples
 from app.judges.offline import NAME as OFFLINE
@@ -32,6 +33,7 @@ from app.sandbox.workers import ProcessWorkers, WorkersPart
 from app.service.background import Pruner, PruneSchedule, ReduceSchedule, TextIndexer, clear_pieces_for_ever, repeat
 from app.service.catalogue import Catalogue
 from app.service.gateway import list_judges
+from app.service.hosted import HostedEpisodes, ServerWatch
 from app.service.pending_groups import GroupAssembler
 from app.service.rescoring import Rescorer
 from app.service.scoring import GroupScoring
@@ -102,6 +104,8 @@ class ServiceLifespan:
     programs: JailedPrograms
     retriever: Retriever
     players: Sequence[PlayerModel]
+    foreign: Sequence[ForeignServer]
+    elsewhere: HostedEpisodes
     examples: Examples
     refresh_metrics: Callable[[], None]
     tracer: Tracer | None = None
@@ -110,7 +114,11 @@ class ServiceLifespan:
     async def run(self, _: FastAPI) -> AsyncIterator[None]:
         judges = self.panels.judges.values()
         added = (one for part in self.parts for one in part.held)
-        held = [one for one in (*judges, *self.players, self.retriever, *added) if isinstance(one, ManagedResource)]
+        held = [
+            one
+            for one in (*judges, *self.players, *self.foreign, self.retriever, *added)
+            if isinstance(one, ManagedResource)
+        ]
         await asyncio.gather(*(one.open() for one in held))
         await self.assembler.open()
         if judged_offline := list_judged_offline(self.catalogue, self.panels):
@@ -134,6 +142,7 @@ class ServiceLifespan:
             if part.close is not None:
                 await part.close()
         await self.rescorer.close()
+        await self.elsewhere.close()
         await self.workers.close()
         await self.programs.close()
         await asyncio.gather(*(one.close() for one in held))
@@ -159,7 +168,7 @@ class ServiceLifespan:
         for load in (part.load for part in self.parts if part.load is not None):
             await load()
         trying = asyncio.create_task(self._try_isolation())
-        slow = {name for name in catalogue.classes if chosen.get(name)}
+        slow = {name for name in catalogue.classes if chosen.get(name)} | {one.name for one in self.foreign}
         reading = [asyncio.to_thread(catalogue.open, datasets, {name}) for name in sorted(slow)]
         configured = asyncio.ensure_future(asyncio.gather(*reading))
         try:
@@ -171,7 +180,8 @@ class ServiceLifespan:
             pruning = self._prune(), self._reduce(), clear_pieces_for_ever(self.store.parts)
             added = [run() for part in self.parts for run in part.lasting]
             indexing = TextIndexer(self.store.texts, self.store.claims).run()
-            background = *lasting, *pruning, *added, indexing, self._share_metrics()
+            tending = self.elsewhere.sweep_for_ever(), ServerWatch(catalogue, self.foreign).run()
+            background = *lasting, *pruning, *added, *tending, indexing, self._share_metrics()
             await asyncio.gather(self._take_up(trying, configured), *background)
         finally:
             trying.cancel()

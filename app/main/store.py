@@ -16,6 +16,7 @@ from app.store.budgets import QuotaStore
 from app.store.claims import ClaimStore
 from app.store.database import PREPARATIONS, Database
 from app.store.groups import GroupStore, ScoringStore
+from app.store.hosted_steps import SqlHostedSteps
 from app.store.judge_cache import SqlJudgeCache, SqlReferenceStore
 from app.store.migration import HealthCheck, migrate
 from app.store.pending_groups import PendingGroupStore
@@ -42,6 +43,7 @@ class Store:
         self._parts: dict[Callable[[Database], Any], Any] = {}
         self.judge_cache = SqlJudgeCache(database, judgement_days)
         self.player_lines = SqlPlayerLines(database)
+        self.hosted_steps = SqlHostedSteps(database)
         self.references: ReferenceStore = SqlReferenceStore(database)
         self.tasks = TaskStore(database)
         self.sheets = SheetStore(database)

@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol, Self, TypeVar, runtime_checkable
 from pydantic import BaseModel, JsonValue
 
 from app.domain.errors import InvalidRequest, WorkerFailed
+from app.domain.hosting import ServerFacts
 from app.domain.judging import Case, Judgement, Rubric
 from app.domain.scores import ReferencePlan, Score
 from app.domain.tasks import (
@@ -30,6 +31,7 @@ from app.domain.tasks import (
     Turn,
 )
 from app.domain.values import Frozen, NoParams, Split, Unit
+from app.ports.hosts import EpisodeHost
 from app.ports.judges import Panel
 from app.ports.players import Player
 
@@ -202,6 +204,11 @@ class Environment(Protocol):
         return "generated"
 
     @property
+    def server_facts(self) -> ServerFacts | None:
+        """Of the server that its episodes run on; None where they run here."""
+        return None
+
+    @property
     def digests(self) -> Mapping[str, str]:
         """Digests, by name, of all data behind tasks and scores: data set, sheets, scenes, rubric."""
         return {}
@@ -257,6 +264,10 @@ class Environment(Protocol):
         """Who says the next line where a model plays the player: `step` is then asked nothing, and `score` trusts the
         lines of transcripts, since the service has compared them with those that it stored. None for all other tasks.
         Pure."""
+        return None
+
+    def find_host(self, task: Task) -> EpisodeHost | None:
+        """Where the episode runs, if that is another's server: `step` and `score` are then asked nothing. Pure."""
         return None
 
     def turn_rewards(self, task: Task, messages: Sequence[Message]) -> Sequence[float | None]:

@@ -62,5 +62,5 @@ class PlayerLineStore(Protocol):
 
     async def find_lines(self, keys: Collection[str]) -> StoredLines: ...
 
-    async def put(self, key: str, played: PlayedLine) -> PlayedLine:
+    async def put(self, key: str, task_id: str, played: PlayedLine) -> PlayedLine:
         """The line that is stored there now: the first one, unless that was a passing failure. Durable on return."""

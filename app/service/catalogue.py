@@ -172,6 +172,19 @@ class Catalogue:
         except InvalidRequest as error:
             raise InvalidRequest(f"{error.detail}; the data loaded before stays in use") from error
 
+    def look_again(self, name: str) -> None:
+        """Reads an environment anew that runs on another's server. It is unavailable where that fails. Blocking."""
+        try:
+            self.install(self.read_again(name))
+        except GatewayError as error:
+            self.note_down(name, error.detail)
+
+    def note_down(self, name: str, reason: str) -> None:
+        """The server that the environment runs on gives no answer: it is unavailable until `look_again`."""
+        with self._reopening:
+            self._hosted.pop(name, None)
+            self._reasons[name] = reason.removeprefix(f"{name}: ")
+
     def read_again(self, name: str) -> ServedEnvironment:
         """An environment as its data is now, which is not served yet. Blocking. InvalidRequest with the reason when the
         data cannot be read."""

@@ -12,6 +12,7 @@ from app.ports.judges import Panels, ReportingJudge
 from app.service.access import BoundsCheck, QuotaService
 from app.service.catalogue import Catalogue, EnvironmentVersions
 from app.service.handout import Dispatcher
+from app.service.hosted import HostedEpisodes
 from app.service.judging import find_rubric
 from app.service.pending_groups import GroupAssembler, SampleService
 from app.service.rescoring import Rescorer, RubricFinder
@@ -51,6 +52,7 @@ class Gateway:
     environment_versions: EnvironmentVersions
     retrieval: RetrievalService
     drafting: DraftBuilder
+    elsewhere: HostedEpisodes
     list_judge_versions: Callable[[Sequence[str]], Awaitable[list[JudgeVersion]]]
     """Of judges by name, oldest first."""
 

@@ -21,12 +21,14 @@ from pydantic import BaseModel, JsonValue
 
 from app.domain.errors import InvalidRequest, StoreUnavailable
 from app.domain.runs import Run, ScoringOptions, Slot, Stream
-from app.domain.tasks import Context, Task
+from app.domain.tasks import Context, ContextQuery, Task
 from app.domain.values import digest
-from app.ports.environment import Observer
+from app.ports.environment import Environment, Observer
+from app.ports.hosts import EpisodeHost
 from app.ports.judges import Panels
 from app.service.access import QuotaService, share_batch
 from app.service.catalogue import Catalogue, EnvironmentVersions, ServedEnvironment
+from app.service.hosted import HostedEpisodes
 from app.service.judging import get_panel, require_same_scoring
 from app.service.players import PlayedEpisodes
 from app.service.requests import (
@@ -188,8 +190,10 @@ class Dispatcher:
         quotas: QuotaService,
         observer: Observer,
         played: PlayedEpisodes,
+        elsewhere: HostedEpisodes,
     ) -> None:
         self._played = played
+        self._elsewhere = elsewhere
         self._quotas = quotas
         self._catalogue = catalogue
         self._difficulty = difficulty
@@ -412,22 +416,33 @@ class Dispatcher:
     async def _retrieve_contexts(
         self, source: TaskSource, slots: Sequence[Slot], bare_tasks: Sequence[Task]
     ) -> list[Context | None]:
-        """Retrieved contexts of the tasks. A run keeps the first retrieval of each task in an epoch, so that a task
-        whose lease has expired is handed out again with the same prompt."""
-        queries = [source.hosted.environment.query(task) for task in bare_tasks]
+        """Retrieved contexts of the tasks, and openings of episodes that run elsewhere. A run keeps the first one of
+        each task in an epoch, so that a task whose lease has expired is handed out again with the same prompt."""
+        needs = [_find_need(source.hosted.environment, task) for task in bare_tasks]
         keys: list[StreamPlace] = [(slot.epoch, slot.index) for slot in slots]
-        by_key = {key: query for key, query in zip(keys, queries, strict=True) if query is not None}
+        by_key = {key: need for key, need in zip(keys, needs, strict=True) if need is not None}
         if not by_key:
             return [None] * len(bare_tasks)
         frozen = await self._tasks.get_frozen_contexts(source.stream, list(by_key)) if source.stream.run else {}
-        missing = {key: query for key, query in by_key.items() if key not in frozen}
-        retrieved = await self._retrieval.retrieve_all(tuple(missing.values()), "params")
+        missing = {key: need for key, need in by_key.items() if key not in frozen}
+        queries = [need for need in missing.values() if isinstance(need, ContextQuery)]
+        hosts = [need for need in missing.values() if not isinstance(need, ContextQuery)]
+        retrieved = await (
+            self._elsewhere.open_all(hosts) if hosts else self._retrieval.retrieve_all(queries, "params")
+        )
         fresh = dict(zip(missing, retrieved, strict=True))
         if source.stream.run and fresh:
             # The stored ones, which are another replica's where that was faster.
             fresh = await self._tasks.freeze_contexts(source.stream, fresh)
         contexts = {**frozen, **fresh}
         return [contexts.get(key) for key in keys]
+
+
+def _find_need(environment: Environment, task: Task) -> ContextQuery | EpisodeHost | None:
+    """What the prompt of a task waits for. All tasks of one environment wait for the same kind of thing."""
+    if task.messages:
+        return environment.query(task)
+    return environment.find_host(task)
 
 
 def _refuse_contradictions(request: NextBatch | NextMixedBatch) -> None:

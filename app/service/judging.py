@@ -14,7 +14,7 @@ score.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Final
@@ -49,6 +49,7 @@ from app.domain.values import SameObject, Unit, bound_tokens, is_same_model
 from app.ports.environment import Environment, Programs, Tools, Workers
 from app.ports.judges import BackedJudge, CalibratingPanel, Panel, Panels, ReferenceStore
 from app.service.catalogue import EnvironmentVersions, ServedEnvironment
+from app.service.hosted import HostedEpisodes
 from app.service.players import PlayedEpisodes
 from app.service.requests import SingleFlight
 from app.service.runs import CaseTokens, GroupBudget, JudgingBound, RunRegistry, bound_judging, bound_unknown_group
@@ -59,6 +60,9 @@ log = logging.getLogger(__name__)
 
 _TRUNCATED_SCORE: Final = Score.gated("truncated", rationale="cut off by the token limit")
 _FILTERED_SCORE: Final = Score.gated("truncated", rationale="cut off by a filter of the model's server")
+
+
+ScoreElsewhere = Callable[[Sequence[Completion]], Awaitable[list[Score]]]
 
 
 class Scorer:
@@ -74,9 +78,11 @@ class Scorer:
         runs: RunRegistry,
         references: ReferenceStore,
         played: PlayedEpisodes,
+        elsewhere: HostedEpisodes,
     ) -> None:
         self._references = ReferenceCache(references)
         self._played = played
+        self._elsewhere = elsewhere
         self._runs = runs
         self._environment_versions = environment_versions
         self._task_cache = task_cache
@@ -134,6 +140,7 @@ class Scorer:
         task = remade or self._task_cache.get_task(hosted, record)
         what = _describe_task(record)
         player = hosted.environment.find_player(task) if hosted.environment.multi_turn else None
+        host = hosted.environment.find_host(task) if hosted.environment.multi_turn else None
         checked = None if player is None else await self._played.check(record.task_id, player, completions)
         budget = None
         if panel is not None and group.run is not None:
@@ -147,6 +154,7 @@ class Scorer:
             self._workers,
             self._programs,
             what=what,
+            score_elsewhere=None if host is None else partial(self._elsewhere.score, record.task_id, host),
             budget=budget,
             calibration=None
             if panel is None
@@ -215,15 +223,20 @@ async def score_completions(
     programs: Programs,
     *,
     what: str,
+    score_elsewhere: ScoreElsewhere | None = None,
     budget: GroupBudget | None = None,
     calibration: "GroupCalibration | None" = None,
 ) -> PanelResult:
     """One score per completion, in order, and all judgements, even if scoring failed in the end. Truncated completions
-    get 0 in any case. Raises only when cancelled. `what` is for the log."""
+    get 0 in any case. Raises only when cancelled. `what` is for the log. `score_elsewhere` is asked in place of the
+    environment where its episodes run on another's server."""
     recorded = None if panel is None else _RecordingPanel(panel, budget, calibration)
     whole = leave_out_cut(completions, options)
     try:
-        scores = await _call_environment(environment, task, whole, Tools(recorded or NoPanel(), workers, programs))
+        if score_elsewhere is not None:
+            scores = await score_elsewhere(whole)
+        else:
+            scores = await _call_environment(environment, task, whole, Tools(recorded or NoPanel(), workers, programs))
     except Exception as error:
         scores = [_convert_error(error, what)] * len(whole)
     if budget is not None and recorded is not None and recorded.asked:

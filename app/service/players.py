@@ -8,7 +8,7 @@ again has it asked again.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -22,14 +22,12 @@ from app.domain.tasks import Completion, Message, Turn
 from app.domain.values import digest_of_list, is_same_model, suggest
 from app.ports.players import Player, PlayerLineStore, PlayerModel
 from app.service.requests import SingleFlight
-from app.toolkit.replay import score_forgery
+from app.toolkit.replay import iterate_turns, score_forgery
 
 ASKED_AT_MOST: Final = 3
 """How often a model is asked for one line: once, and twice more with what was wrong."""
 _MOST_ANSWERS: Final = 20
 """Newest answers that are kept of a turn whose server fails again and again."""
-_PARAM: Final = "player"
-"""The param of an environment that names the model, as a `PlayerChoice`."""
 
 ParamsT = TypeVar("ParamsT", bound=BaseModel)
 
@@ -39,6 +37,7 @@ class Transcript:
     """An episode as its player knows it. `said` has an answer to each of `heard` but, after a reply, the last. `keys`
     are those of the player's turns, one after each reply."""
 
+    task_id: str
     heard: tuple[str, ...]
     said: tuple[str, ...]
     keys: tuple[str, ...]
@@ -50,22 +49,15 @@ class Transcript:
         said: list[str] = []
         keys: list[str] = []
         key = task_id
-        for index, message in enumerate(messages):
-            field = f"messages[{index}]"
-            if index % 2 == 0:
-                if message.role != "assistant":
-                    raise InvalidRequest("here the character speaks: an assistant message", field=field)
-                if len(heard) == player.most_replies:
-                    raise InvalidRequest("the episode was over before", field=field)
-                heard.append(player.hear(message))
-            elif message != Message(role="user", content=message.content or ""):
-                raise InvalidRequest("here the player speaks: a user message with nothing but words", field=field)
-            else:
-                said.append(message.content or "")
-            key = digest_of_list([key, heard[-1] if index % 2 == 0 else said[-1]])
-            if index % 2 == 0:
+        for _, message in iterate_turns(messages, player.most_replies):
+            words = player.hear(message) if message.role == "assistant" else message.content or ""
+            key = digest_of_list([key, words])
+            if message.role == "assistant":
+                heard.append(words)
                 keys.append(key)
-        return cls(tuple(heard), tuple(said), tuple(keys))
+            else:
+                said.append(words)
+        return cls(task_id, tuple(heard), tuple(said), tuple(keys))
 
     @property
     def awaits_player(self) -> bool:
@@ -134,14 +126,18 @@ class PlayedEpisodes:
         self._lines = lines
         self._flights = SingleFlight[PlayedLine]("a player could not be asked")
 
-    def name_version(self, params: ParamsT, judges: Iterable[str]) -> ParamsT:
-        """The params with the version of the model that they name, so that the tasks are of this version alone.
-        `judges` are the models that judge there. InvalidRequest for a policy that plays no players, for a version that
-        it has not, and for a model that would be judge and player."""
-        chosen = getattr(params, _PARAM, None)
-        if not isinstance(chosen, PlayerChoice):
-            return params
-        field = f"params.{_PARAM}"
+    def name_version(self, params: ParamsT, judges: Collection[str]) -> ParamsT:
+        """The params with the version of each model that one of them names as a `PlayerChoice`, so that the tasks are
+        of this version alone. `judges` are the models that judge there. InvalidRequest for a policy that plays no
+        players, for a version that it has not, and for a model that would be judge and player."""
+        named = {
+            name: self._name_version_of(value, f"params.{name}", judges)
+            for name, value in params
+            if isinstance(value, PlayerChoice)
+        }
+        return params.model_copy(update=named) if named else params
+
+    def _name_version_of(self, chosen: PlayerChoice, field: str, judges: Collection[str]) -> PlayerChoice:
         model = self._models.get(chosen.policy)
         if model is None:
             near = suggest(chosen.policy, self._models)
@@ -156,7 +152,7 @@ class PlayedEpisodes:
                 f"{chosen.policy} is the model of a judge too; choose another, or set `as_player.allow_judge`",
                 field=f"{field}.policy",
             )
-        return params.model_copy(update={_PARAM: chosen.model_copy(update={"version": model.version})})
+        return chosen.model_copy(update={"version": model.version})
 
     async def step(self, task_id: str, player: Player, messages: Sequence[Message]) -> Turn:
         """What the player says after the last message. InvalidRequest for lines that it did not say; PlayerFailed where
@@ -203,14 +199,14 @@ class PlayedEpisodes:
             if answer.error is not None:
                 failed = f"the player {player.choice.policy} gave no answer: {answer.error}"
                 kept = (*made, answer)[-_MOST_ANSWERS:]
-                return await self._lines.put(key, PlayedLine(fault=failed, passing=True, made=kept))
+                return await self._lines.put(key, transcript.task_id, PlayedLine(fault=failed, passing=True, made=kept))
             line = player.read_answer(answer.raw, transcript.heard, transcript.said)
             if isinstance(line, PlayerLine):
-                return await self._lines.put(key, PlayedLine(line=line, made=(*made, answer)))
+                return await self._lines.put(key, transcript.task_id, PlayedLine(line=line, made=(*made, answer)))
             fault = line
             made.append(answer.model_copy(update={"error": f"discarded: {fault}", "failure": "unusable"}))
         failed = f"no line of the player {player.choice.policy} was usable; the last one: {fault}"
-        return await self._lines.put(key, PlayedLine(fault=failed, made=tuple(made)))
+        return await self._lines.put(key, transcript.task_id, PlayedLine(fault=failed, made=tuple(made)))
 
     def _require_model(self, choice: PlayerChoice) -> PlayerModel:
         model = self._models.get(choice.policy)

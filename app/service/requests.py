@@ -27,8 +27,8 @@ from app.domain.values import (
     FiniteNumber,
     Frozen,
     Name,
+    Reward,
     Split,
-    Unit,
     WholeNumber,
     canonical_json,
     digest,
@@ -188,7 +188,7 @@ class GroupReply(Frozen):
     group_id: str
     task_id: str
     outcome: Outcome
-    rewards: tuple[Unit | None, ...]
+    rewards: tuple[Reward | None, ...]
     scores: tuple[Score, ...]
     mean: FiniteNumber | None
     std: FiniteNumber | None

@@ -21,7 +21,7 @@ from app.domain.retention import describe_missing_text_of
 from app.domain.runs import Readings, ScoringOptions, Votes
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
-from app.domain.values import FiniteNumber, Frozen, Name, Split, Unit, digest
+from app.domain.values import FiniteNumber, Frozen, Name, Reward, Split, Unit, digest
 from app.ports.environment import Clock, Observer
 from app.ports.judges import Panels
 from app.service.access import QuotaService
@@ -74,7 +74,7 @@ class RescoreReply(Frozen):
 
     scoring: Scoring
     """Without its judgements; read the group to see them."""
-    rewards: tuple[Unit | None, ...]
+    rewards: tuple[Reward | None, ...]
     original: tuple[Unit | None, ...]
     """The rewards that the trainer received."""
     calls: int = 0

@@ -5,7 +5,7 @@ what is later than the time that it was asked for. The policy says whether a fai
 without passages. `DraftBuilder` builds the prompt of a draft or a moment of a game with it, `PreviewService` also
 scores completions of a draft, and neither stores anything. `EpisodeStepper` answers a message of a multi-turn episode
 by replaying the transcript, so that any replica can serve any turn; where a model plays the player, `PlayedEpisodes`
-does.
+does, and where the episode runs on another's server, `HostedEpisodes`.
 """
 
 import asyncio
@@ -40,6 +40,7 @@ from app.ports.judges import Panels
 from app.ports.retrieval import ExplainingRetriever, Retriever
 from app.ports.tracing import note_work, open_span
 from app.service.catalogue import Catalogue, EnvironmentVersions
+from app.service.hosted import HostedEpisodes
 from app.service.judging import list_turn_rewards, require_taker, score_completions
 from app.service.players import PlayedEpisodes
 from app.service.requests import StepRequest
@@ -426,11 +427,13 @@ class EpisodeStepper:
         task_cache: TaskCache,
         runs: RunRegistry,
         played: PlayedEpisodes,
+        elsewhere: HostedEpisodes,
     ) -> None:
         self._environment_versions = environment_versions
         self._task_cache = task_cache
         self._runs = runs
         self._played = played
+        self._elsewhere = elsewhere
 
     async def step(self, environment: str, request: StepRequest) -> Turn:
         """The environment's answer to the last message, with what that message adds to the reward if the run wants
@@ -444,6 +447,8 @@ class EpisodeStepper:
         task = self._task_cache.get_task(hosted, record)
         if (player := hosted.environment.find_player(task)) is not None:
             turn = await self._played.step(request.task_id, player, request.messages)
+        elif (host := hosted.environment.find_host(task)) is not None:
+            turn = await self._elsewhere.step(request.task_id, host, request.messages)
         else:
             turn = hosted.environment.step(task, request.messages)
         # The last message has the rest of the reward, which scoring tells.

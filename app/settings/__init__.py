@@ -266,7 +266,7 @@ class Settings(Described, BaseSettings):
     ors_ports: dict[Name, OrsPort] = {}
     """Ports with a server of the Open Reward Standard at their root: its clients know no path."""
     environments: dict[Name, EnvironmentSettings] = {}
-    """Per environment: which judges score it, and how."""
+    """Per environment: which judges score it, and how. With `serve`, another's environment under this name."""
     parts: PartSettings = PartSettings()
     """Groups whose completions do not come together."""
     rag: RagSettings = RagSettings()
@@ -357,6 +357,7 @@ def read_settings() -> Settings:
     settings = _read_sources()
     servers: list[ServerSettings] = [*settings.judges.values(), *settings.policies.values()]
     keys = {server.api_key_env for server in servers} | {
+        *(environment.api_key_env for environment in settings.environments.values()),
         settings.rag.remote.api_key_env,
         settings.health.webhook_secret_env,
         *_list_withdrawn_variables(),

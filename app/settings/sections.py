@@ -142,7 +142,62 @@ def _read_digits(value: object) -> object:
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
-class EnvironmentSettings(Frozen):
+def _check_server_url(url: str) -> str:
+    parts = urlsplit(url)
+    if url and (parts.scheme not in {"http", "https"} or not parts.hostname):
+        raise ValueError("must be a URL that begins with http:// or https://")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("must not hold a user or password; set api_key_env")
+    return url
+
+
+class ForeignSettings(Frozen):
+    """An environment that runs on another's server, or in a child with packages of its own. See `docs/foreign.md`."""
+
+    serve: Literal["openenv", "nemo_gym", "verifiers"] | None = None
+    """Serve another's environment under this name: a server of OpenEnv's or a resources server of NeMo Gym's by `url`,
+    or a task set of verifiers' by `package`. None for an environment of ours, which takes none of the settings below
+    up to `reward_range`."""
+    url: Annotated[str, AfterValidator(_check_server_url)] = ""
+    """Of the server (`openenv`, `nemo_gym`)."""
+    api_key_env: str | None = None
+    """The variable that holds its key, sent as a Bearer token (`openenv`, `nemo_gym`)."""
+    action_field: str = ""
+    """Where the model's text goes in an action; found in the server's schema by default (`openenv`)."""
+    observation_field: str = ""
+    """A dotted path to the text of an observation; found by the usual names by default (`openenv`)."""
+    final_tool: str = ""
+    """The tool that gets a reply without calls; such a reply ends the episode by default (`openenv`)."""
+    reset: dict[str, JsonValue] = {}
+    """Further arguments of every reset (`openenv`)."""
+    instructions: str = ""
+    """A system message before the first observation (`openenv`)."""
+    max_turns: Annotated[int, Field(ge=1, le=1000)] = 16
+    """Replies of an episode at most."""
+    sessions: Annotated[int, Field(ge=1, le=100_000)] = 8
+    """Episodes that are open at once at most, in each process. Where all are in use, whoever asks waits, and then is
+    told to come back."""
+    deadline_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    """For opening an episode, and for each step. Without an answer by then the episode has no score."""
+    idle_seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
+    """After so long without a step the server's session is closed. A later step plays it again."""
+    replay: bool = True
+    """False: never play an episode again, since what it does costs money or writes elsewhere. One whose session is lost
+    then has no score."""
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    """Where its rewards lie. They pass as they are; their place in here is `absolute`, which evaluation and difficulty
+    targets use."""
+
+    @model_validator(mode="after")
+    def _require_server(self) -> Self:
+        if self.serve in ("openenv", "nemo_gym") and not self.url:
+            raise ValueError(f"`serve: {self.serve}` needs a `url`")
+        if self.reward_range[0] >= self.reward_range[1]:
+            raise ValueError("`reward_range` must be two numbers, the smaller one first")
+        return self
+
+
+class EnvironmentSettings(ForeignSettings):
     judges: tuple[Name, ...] = ()
     """Names of judges from `judges`; the offline judge when empty."""
     mode: Mode | None = None

@@ -65,7 +65,7 @@ from app.domain.groups import Group
 from app.domain.judging import Judgement, Spending
 from app.store.database import Database, StorePart, reads, writes
 from app.store.judge_limits import is_gone, name_holder_here
-from app.store.leases import IS_LIVE
+from app.store.leases import IS_LIVE, IS_OF_TASK
 from app.store.statements import (
     MICROSECONDS_PER_DAY,
     MICROSECONDS_PER_SECOND,
@@ -1026,12 +1026,7 @@ _SELECT_HELD: Final = PreparedStatement(
 _SELECT_UNNAMED: Final = PreparedStatement(
     lambda _: (
         select(leases.c.lease_id, holds.c.open_tokens, holds.c.open_usd)
-        .select_from(
-            tasks.join(
-                leases,
-                and_(*(leases.c[name] == tasks.c[name] for name in ("environment", "split", "params_digest", "index"))),
-            ).join(holds, holds.c.hold == leases.c.lease_id)
-        )
+        .select_from(tasks.join(leases, IS_OF_TASK).join(holds, holds.c.hold == leases.c.lease_id))
         .where(
             tasks.c.task_id == bindparam("task_id", type_=String),
             leases.c.run == bindparam("run", type_=String),

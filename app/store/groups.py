@@ -20,7 +20,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     RowMapping,
-    and_,
     bindparam,
     exists,
     func,
@@ -58,6 +57,7 @@ from app.store.group_rows import (
     load_groups,
 )
 from app.store.group_texts import forget_words, load_indexed_words
+from app.store.leases import IS_OF_TASK
 from app.store.rollups import load_readings, note_group
 from app.store.statements import (
     PreparedStatement,
@@ -276,10 +276,9 @@ def _find_answered_leases(connection: Connection, database: Database, arriving: 
     claimed = filter_storable(group.lease_id for group in arriving if group.lease_id is not None)
     if not claimed:
         return {}
-    same_task = [leases.c[name] == tasks.c[name] for name in ("environment", "split", "params_digest", "index")]
     statement = (
         select(leases.c.lease_id, leases.c.run, tasks.c.task_id)
-        .join_from(leases, tasks, and_(*same_task))
+        .join_from(leases, tasks, IS_OF_TASK)
         .where(
             leases.c.lease_id.in_(claimed),
             leases.c.state == "live",

@@ -24,6 +24,7 @@ from sqlalchemy import (
     Connection,
     ScalarSelect,
     Select,
+    and_,
     bindparam,
     exists,
     func,
@@ -49,7 +50,7 @@ from app.store.statements import (
     is_outside,
     lock_names,
 )
-from app.store.tables import leases, runs, streams
+from app.store.tables import leases, runs, streams, tasks
 
 StreamPlace = tuple[int, int]
 """(epoch, index) within a stream."""
@@ -92,6 +93,8 @@ MAX_COUNTED = 2 * MAX_DEFERRED
 # As literals, without which SQLite does not see that the partial indexes apply.
 IS_LIVE = leases.c.state == literal_column("'live'")
 _IS_DEFERRED = leases.c.state == literal_column("'deferred'")
+IS_OF_TASK = and_(*(leases.c[name] == tasks.c[name] for name in ("environment", "split", "params_digest", "index")))
+"""Whatever the version of the task."""
 
 
 # Leasing slots, and giving them back.

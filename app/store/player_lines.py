@@ -26,9 +26,9 @@ class SqlPlayerLines(StorePart, PlayerLineStore):
         rows: Sequence[Sequence[Any]] = _SELECT_LINES.fetch(connection, asked=sorted(set(keys)))
         return {key: _read(body, claimed=bool(claimed)) for key, body, claimed in rows}
 
-    @writes(lambda key, _: f"player_lines {key}")
-    def put(self, connection: Connection, key: str, played: PlayedLine) -> PlayedLine:
-        row = {"key": key, "body": encode(played), "created_at": self.database.read_clock()}
+    @writes(lambda key, *_: f"player_lines {key}")
+    def put(self, connection: Connection, key: str, task_id: str, played: PlayedLine) -> PlayedLine:
+        row = {"key": key, "task_id": task_id, "body": encode(played), "created_at": self.database.read_clock()}
         connection.execute(self.database.insert_new(player_lines), row)
         here = player_lines.c.key == key
         body = connection.execute(select(player_lines.c.body).where(here).with_for_update()).scalar_one()

@@ -66,6 +66,7 @@ from app.domain.values import canonical_json
 from app.store.database import Database, StorePart, reads
 from app.store.group_rows import build_mask, list_parts
 from app.store.group_texts import Words, complete_words, find_indexed, load_indexed_words, remove_words
+from app.store.leases import IS_LIVE, IS_OF_TASK
 from app.store.rollups import Addend, build_addend, load_labels, load_readable_groups, load_readings, lock_sealed, seal
 from app.store.runs import decode_level
 from app.store.statements import (
@@ -87,17 +88,20 @@ from app.store.statements import (
 from app.store.tables import (
     group_texts,
     groups,
+    hosted_steps,
     idempotency_keys,
     judge_cache,
     judgements,
     leases,
     parts,
+    player_lines,
     prompts,
     pruned_groups,
     rescores,
     rollouts,
     runs,
     scorings,
+    streams,
     tasks,
 )
 
@@ -333,16 +337,17 @@ def remove_batch(connection: Connection, database: Database, batch: _PreparedBat
     return Pruned(
         groups=len(going),
         rollouts=sum(rows[sequence][1] for sequence in going),
-        prompts=_delete_groups(connection, going),
         bytes=sum(batch.bytes.get(sequence, 0) for sequence in going),
-    )
+    ) + _delete_groups(connection, going)
 
 
-def _delete_groups(connection: Connection, sequences: Sequence[int]) -> int:
-    """Returns how many prompts went with them."""
+def _delete_groups(connection: Connection, sequences: Sequence[int]) -> Pruned:
+    """Returns what went with them that others might have used too."""
     of_groups = judgements.c.group_sequence.in_(sequences)
     used = select(judgements.c.prompt_digest).where(of_groups, judgements.c.prompt_digest.is_not(None)).distinct()
     digests = sorted(connection.execute(used).scalars())
+    said = select(player_lines.c.key).join(judgements, judgements.c.reading == player_lines.c.key).where(of_groups)
+    lines = sorted(set(connection.execute(said).scalars()))
     rescored = select(scorings.c.sequence).where(scorings.c.group_sequence.in_(sequences))
     connection.execute(delete(rescores).where(rescores.c.scoring_sequence.in_(rescored)))
     connection.execute(delete(judgements).where(of_groups))
@@ -350,7 +355,11 @@ def _delete_groups(connection: Connection, sequences: Sequence[int]) -> int:
     for table in (scorings, rollouts):
         connection.execute(delete(table).where(table.c.group_sequence.in_(sequences)))
     connection.execute(delete(groups).where(groups.c.sequence.in_(sequences)))
-    return _delete_unused_prompts(connection, digests)
+    unused = delete(player_lines).where(player_lines.c.key.in_(lines), *_LINE_IS_UNUSED)
+    return Pruned(
+        prompts=_delete_unused_prompts(connection, digests),
+        player_lines=connection.execute(unused).rowcount if lines else 0,
+    )
 
 
 def _delete_unused_prompts(connection: Connection, digests: Collection[str]) -> int:
@@ -657,15 +666,44 @@ def _write_readings(connection: Connection, going: Collection[_PreparedGroup]) -
 
 # Leftovers, and whose turn it is to remove them.
 
+
+def _is_leased(table: Table) -> ColumnElement[bool]:
+    """Whether the task of a row of this table has an open lease."""
+    return exists().where(
+        tasks.c.task_id == table.c.task_id,
+        IS_LIVE,
+        IS_OF_TASK,
+        # The index of live leases begins with the run.
+        leases.c.run.in_(select(streams.c.run)),
+    )
+
+
+_LINE_IS_UNUSED: Final = (
+    # A stored group has the answers that its lines took, so that it can be scored anew.
+    ~exists().where(judgements.c.reading == player_lines.c.key),
+    ~exists().where(groups.c.task_id == player_lines.c.task_id, groups.c.outcome != "scored"),
+    ~_is_leased(player_lines),
+)
+"""No stored group, no group that is to be scored, and no open lease can need the line of a player."""
+_STEP_IS_UNUSED: Final = (~exists().where(groups.c.task_id == hosted_steps.c.task_id), ~_is_leased(hosted_steps))
+"""Neither a group nor a lease of its task is there, so that nobody can step or score its episode."""
+
+
 _TABLES: Final[dict[LeftoverKind, Table]] = {
     "leases": leases,
     "idempotency_keys": idempotency_keys,
     "judge_cache": judge_cache,
+    "player_lines": player_lines,
+    "hosted_steps": hosted_steps,
 }
 
 
 def _choose_leftovers(rule: PruneRule, table: Table) -> list[ColumnElement[bool]]:
     old = [table.c.created_at < to_micros(rule.before)] if rule.before is not None else []
+    if table is hosted_steps:
+        return [*old, *_STEP_IS_UNUSED]
+    if table is player_lines:
+        return [*old, *_LINE_IS_UNUSED]
     if table is not leases:
         return old
     # The lease of a stored group stays: who sends the group again must find it.

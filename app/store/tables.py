@@ -401,10 +401,22 @@ class KeptEpisodeTable(TableRecord, table=True):
 
 
 class PlayerLineTable(TableRecord, table=True):
-    """Lines of players that models play. `body` is final but where the player's server failed."""
+    """Lines of players that models play. `body` is final but where the player's server failed. `task_id` is null in
+    lines that were stored before they had one."""
 
     __tablename__ = "player_lines"
     key: str = Field(primary_key=True)
+    task_id: str | None = None
+    body: str = Field(sa_type=Text)
+    created_at: int = Field(sa_type=BigInteger, index=True)
+
+
+class HostedStepTable(TableRecord, table=True):
+    """Answers of others' servers to episodes that run on them. A row never changes."""
+
+    __tablename__ = "hosted_steps"
+    key: str = Field(primary_key=True)
+    task_id: str
     body: str = Field(sa_type=Text)
     created_at: int = Field(sa_type=BigInteger, index=True)
 
@@ -413,6 +425,7 @@ parts = get_table(PartTable)
 part_members = get_table(PartMemberTable)
 kept_episodes = get_table(KeptEpisodeTable)
 player_lines = get_table(PlayerLineTable)
+hosted_steps = get_table(HostedStepTable)
 
 
 # Judgements: those of groups, the cache, and what is known of judges.

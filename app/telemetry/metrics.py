@@ -269,6 +269,7 @@ WatchedGauge = Literal[
     "program_oldest_seconds",
     "programs_isolated",
     "openenv_sessions",
+    "foreign_sessions",
 ]
 _WATCHED: Final[Mapping[WatchedGauge, tuple[str, _Joining]]] = {
     "db_write_queue": ("Writes waiting in the queue.", "livesum"),
@@ -282,6 +283,7 @@ _WATCHED: Final[Mapping[WatchedGauge, tuple[str, _Joining]]] = {
         "1 if programs of models are isolated strongly, 0 if not, NaN until that was tried.",
         "livemin",
     ),
+    "foreign_sessions": ("Open sessions of environments that run on others' servers.", "livesum"),
     "openenv_sessions": ("Open WebSocket sessions of OpenEnv clients.", "livesum"),
 }
 

@@ -42,8 +42,11 @@ class Scale:
 
     def at(self, value: float) -> float:
         """The position of a value, clamped to the scale."""
-        share = (value - self.low) / (self.high - self.low)
-        return round(self.width * min(1.0, max(0.0, share)), 1)
+        return round(self.width * self.place(value), 1)
+
+    def place(self, value: float) -> float:
+        """From 0 to 1, clamped to the scale."""
+        return min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
 
     @property
     def ticks(self) -> tuple[tuple[float, str], ...]:
@@ -200,12 +203,15 @@ class _Plot:
     @classmethod
     def fit(cls, points: Sequence[CurvePoint], positions: Sequence[float], form: ChartForm) -> "_Plot":
         ends = [end for point in points for end in (point.value, point.low, point.high) if end is not None]
-        low, high = max(min(ends), form.floor), min(max(ends), form.ceiling)
+        # Bands end at the bounds. Values beyond them, such as others' rewards, are shown all the same.
+        values = [point.value for point in points if point.value is not None]
+        floor, ceiling = min(form.floor, *values), max(form.ceiling, *values)
+        low, high = max(min(ends), floor), min(max(ends), ceiling)
         if form.from_floor:
-            low = form.floor
+            low = floor
         if high - low < max(1e-9, form.least_span):
             pad = form.least_span - (high - low) or abs(high) * 0.1 or 0.1
-            low, high = max(form.floor, low - (0.0 if form.from_floor else pad / 2)), min(form.ceiling, high + pad)
+            low, high = max(floor, low - (0.0 if form.from_floor else pad / 2)), min(ceiling, high + pad)
         step = find_round_step(high - low)
         up = Scale(
             math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step, form.height - _BELOW - _TOP
@@ -410,19 +416,26 @@ class BarChart:
 def build_bar_chart(rewards: Sequence[float | None]) -> BarChart:
     """The rewards of a group, in its order."""
     shown = rewards[:MAX_BARS]
-    bars = tuple(_build_bar(number, reward) for number, reward in enumerate(shown))
+    scale = fit_rewards(shown)
+    bars = tuple(_build_bar(number, reward, scale) for number, reward in enumerate(shown))
     width = max(1, len(bars) * (_BAR_WIDTH + _GAP) - _GAP)
     return BarChart(width, _HEIGHT, _BAR_WIDTH, bars, len(rewards) - len(shown))
 
 
-def _build_bar(number: int, reward: float | None) -> Bar:
-    height = 7.0 if reward is None else round(max(1.5, min(1.0, reward) * _HEIGHT), 2)
+def fit_rewards(rewards: Iterable[float | None]) -> Scale:
+    """From 0 to 1, and further where others' rewards lie beyond."""
+    known = [reward for reward in rewards if reward is not None]
+    return Scale(min([0.0, *known]), max([1.0, *known]), _HEIGHT)
+
+
+def _build_bar(number: int, reward: float | None, scale: Scale) -> Bar:
+    height = 7.0 if reward is None else max(1.5, scale.place(reward) * _HEIGHT)
     label = "no score" if reward is None else format_number(reward)
     return Bar(
         x=number * (_BAR_WIDTH + _GAP),
         y=round(_HEIGHT - height, 2),
-        height=height,
-        heat=None if reward is None else scale_heat(reward),
+        height=round(height, 2),
+        heat=None if reward is None else scale_heat(scale.place(reward)),
         label=label,
     )
 

@@ -4,7 +4,7 @@ No state is kept between turns, so any replica can serve any of them: the episod
 every observation in the transcript must be the one that this gives.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
@@ -79,6 +79,21 @@ def _replay_to_end(
         now = move(now, message)
         due = [*now.observed]
     return now, len(messages)
+
+
+def iterate_turns(messages: Sequence[Message], most_replies: int) -> Iterator[tuple[str, Message]]:
+    """The messages of an episode in which a character and a player speak in turn, each with its field. InvalidRequest
+    at the first that is out of turn, comes after the last reply or, of the player, has more than words."""
+    for index, message in enumerate(messages):
+        field = f"messages[{index}]"
+        if index % 2:
+            if message != Message(role="user", content=message.content or ""):
+                raise InvalidRequest("here the player speaks: a user message with nothing but words", field=field)
+        elif message.role != "assistant":
+            raise InvalidRequest("here the character speaks: an assistant message", field=field)
+        elif index == 2 * most_replies:
+            raise InvalidRequest("the episode was over before", field=field)
+        yield field, message
 
 
 def score_forgery(refused: InvalidRequest) -> Score:

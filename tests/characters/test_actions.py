@@ -149,6 +149,12 @@ def test_the_action_is_mixed_into_every_part_of_the_score() -> None:
             0.2,
             "is forbidden here caps the reward at 0.20.",
         ),
+        (
+            {"cap": 0.1},
+            part(0.0, "wrong", ("forbidden_action",), 0.2),
+            0.1,
+            "A defect that the judges reported caps the reward at 0.10.",
+        ),
         ({"relative": None, "relative_weight": None}, part(0.0, "wrong"), 0.28, "of the reward): wrong."),
         ({"gate": 0.0, "reward": 0.0}, part(1.0, "right"), 0.0, "."),
     ],

@@ -166,6 +166,36 @@ async def test_right_replies_among_several_characters_are_checked_against_their_
     ]
 
 
+REMEMBERED = """character: mara
+scenes:
+- id: a
+  kind: memory
+  split: train
+  player: When?
+  earlier:
+  - {when: before, lines: [{speaker: player, text: "Friday, by the well."}]}
+  - {when: last night, heard: in_confidence, lines: [{speaker: Tom, text: I am ill.}], leak_terms: [Tom is ill]}
+  memory: {must_recall: [[Friday]], never_told: [mill], tempting: [{say: "At the mill.", why: untrue}]}
+  exemplar: EXEMPLAR
+"""
+
+
+async def test_the_right_reply_of_a_scene_with_memory_is_checked_against_it() -> None:
+    told = {}
+    for say in ("Friday.", "Whenever.", "Friday, by the mill.", "Friday. Tom is ill."):
+        scenes = {"scenes/mara.yaml": REMEMBERED.replace("EXEMPLAR", say)}
+        found = await check_texts(InProcessWorkers(), scenes, {}, SheetCheckContext())
+        told[say] = [(one.line, one.field, one.level, one.message) for one in found]
+    notes = {
+        "Whenever.": "it earns 0.30 of what is recalled: it does not recall what was said",
+        "Friday, by the mill.": "it earns 0.00 of what is recalled: it states what nobody said",
+        "Friday. Tom is ill.": "it earns 0.00 of what is recalled: it tells what was told in confidence, or what the "
+        "character did not hear",
+    }
+    doubts = {say: [(11, "scenes.0.exemplar", "warning", note)] for say, note in notes.items()}
+    assert told == {"Friday.": []} | doubts
+
+
 NUMBERED = """name: 012
 entries:
   - {id: 7, keys: [1_312, salt], content: It was dear., order: 3}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from app.characters.memories import EarlierTalk, SceneMemory, choose_told_talks, verify_memory
+from app.characters.memories import EarlierTalk, SceneMemory, choose_told_talks, list_kept_terms, verify_memory
 from app.characters.scenes import Scene
 from tests.support.tables import read_table
 
@@ -24,7 +24,7 @@ SCENE = {"id": "a", "kind": "memory", "split": "train", "player": "When?", "earl
 def test_what_is_recalled_is_told_from_what_was_corrected_or_never_said(
     language: str, changes: dict[str, Any], reply: str, value: float, flags: list[str]
 ) -> None:
-    part = verify_memory(reply, SceneMemory.model_validate({**MEMORY, **changes}), EARLIER, language)
+    part = verify_memory(reply, SceneMemory.model_validate({**MEMORY, **changes}), list_kept_terms(EARLIER), language)
     assert (round(part.value, 6), part.flags, part.cap) == (round(value, 6), tuple(flags), None)
 
 

@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from app.domain.judging import OwnRubric
-from app.envs.npc_arena.environment import DEFAULT_RUBRIC
+from app.domain.values import digest_of_model
+from app.envs.npc_arena.environment import DEFAULT_RUBRIC, STARTING_RUBRIC
 from app.judges.prompts import load_rubric
 
 RUNNER = CliRunner()
@@ -24,12 +25,10 @@ def test_the_default_is_written_out_and_never_over_a_file() -> None:
         rubrics("write", "mine.yaml")[0],
         rubrics("write", "mine.yaml", "--force")[0],
     ]
-    assert (codes, Path("mine.yaml").read_text(encoding="utf-8")) == (
-        [0, 1, 0],
-        DEFAULT_RUBRIC.read_text(encoding="utf-8"),
-    )
+    written = digest_of_model(load_rubric(Path("mine.yaml")).build_rubric())
+    assert (codes, written) == ([0, 1, 0], digest_of_model(STARTING_RUBRIC))
     assert (rubrics("write")[1], rubrics("check", "mine.yaml")) == (
-        DEFAULT_RUBRIC.read_text(encoding="utf-8"),
+        Path("mine.yaml").read_text(encoding="utf-8"),
         (0, "1 rubric read, 0 errors, 0 warnings\n"),
     )
 
@@ -52,7 +51,7 @@ def test_errors_and_warnings_are_listed_by_line() -> None:
 def test_a_rubric_is_shown_with_shares_and_as_a_run_takes_it() -> None:
     shown = rubrics("show")[1]
     said = OwnRubric.model_validate_json(rubrics("show", "--json")[1])
-    assert (said, [words in shown for words in ("engagingness", "0.20", "knows_withheld")]) == (
-        load_rubric(DEFAULT_RUBRIC),
-        [True] * 3,
-    )
+    assert (
+        digest_of_model(said.build_rubric()),
+        [words in shown for words in ("engagingness", "0.16", "knows_withheld", "memory", "denies_ai")],
+    ) == (digest_of_model(STARTING_RUBRIC), [True] * 5)

@@ -218,6 +218,7 @@ async def ask_all(store: Store, url: str) -> dict[str, list[Statement]]:
             "recall": store.groups.recall(["g1", "none"]),
             "prune": store.retention.prune_groups(await store.retention.plan(PruneRule()), GROUPS // 2, 8),
             "sweep": store.retention.sweep(PruneRule(), "leases", "", 10),
+            "sweep of lines": store.retention.sweep(PruneRule(), "player_lines", "", 10),
         }
     return await statements_made(calls)
 

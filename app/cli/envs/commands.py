@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 import app.envs.community
+from app.cli.envs.adding import add
 from app.cli.envs.check import CheckObserver, FoundEnvironment, discover_environments, find_environment, run_all_checks
 from app.cli.envs.subprocess_digests import compute_digests_in_subprocess
 from app.datasets.configured_datasets import ConfiguredDatasets
@@ -43,7 +44,8 @@ from app.toolkit.conformance.subject import (
 )
 from app.toolkit.templates import Template
 
-envs = typer.Typer(help="List, check and create environments.", no_args_is_help=True)
+envs = typer.Typer(help="List, check, add and create environments.", no_args_is_help=True)
+envs.add_typer(add, name="add")
 _console = output_console()
 
 _GUESSED_SHARE = 8
@@ -52,7 +54,7 @@ _GUESSED_SHARE = 8
 
 @envs.callback()
 def callback() -> None:
-    """List, check and create environments."""
+    """List, check, add and create environments."""
 
 
 @envs.command("list")

@@ -26,6 +26,7 @@ from app.characters.casting import (
     build_prompt_values,
     build_public_facts,
     build_scene_probes,
+    build_starting_rubric,
     cast_all,
     choose_rubric,
     list_claimable_sources,
@@ -91,6 +92,7 @@ _RUBRIC = parse_model(DEFAULT_RUBRIC.read_text(encoding="utf-8"), "rubric.yaml",
 _MEMORY = parse_model((_FOLDER / "rubric_memory.yaml").read_text(encoding="utf-8"), "rubric_memory.yaml", Rubric)
 _MEMORY_RUBRIC = _RUBRIC.extend(_MEMORY)
 """Of scenes with earlier conversations: judges of other scenes are asked nothing more than before."""
+STARTING_RUBRIC: Final = build_starting_rubric(_MEMORY_RUBRIC, _RUBRIC.name)
 _CONTEXT_TOKENS = 600
 """Rough token budget for lore and events in a prompt; the character's own lorebook may take half of it."""
 _Datasets = Mapping[str, Dataset[SceneRow]]

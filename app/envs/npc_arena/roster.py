@@ -20,7 +20,7 @@ from app.characters.actions import read_reply, score_silence, verify_calls
 from app.characters.casting import Cast, build_conversation, cast_in_scene
 from app.characters.company import PLAYER, is_pass, score_passes, verify_turns
 from app.characters.lorebooks import PreparedBooks, recall_from, spell_spoken
-from app.characters.memories import verify_memory
+from app.characters.memories import list_kept_terms, verify_memory
 from app.characters.players import ScenePlayer
 from app.characters.scenes import Scene, SceneEvent, SceneSet
 from app.characters.schema import LANGUAGES, CharacterSheet, SheetSecret, Text
@@ -32,7 +32,7 @@ from app.domain.players import PlayerChoice
 from app.domain.scores import Score, VerifiedPart, add_part
 from app.domain.tasks import Completion, Message, Passage, Turn
 from app.domain.values import FiniteJson, Frozen, Name, Split, canonical_json, digest, estimate_tokens, suggest
-from app.toolkit.replay import score_forgery
+from app.toolkit.replay import iterate_turns, score_forgery
 from app.toolkit.thoughts import strip_thinking
 
 _ROSTERS = 64
@@ -316,20 +316,16 @@ class SceneEpisode:
         replies: list[str] = []
         heard: list[str] = []
         said: list[str] = []
-        for index, message in enumerate(messages):
-            field = f"messages[{index}]"
-            if index % 2 == 0:
-                if message.role != "assistant":
-                    raise InvalidRequest("here the character speaks: an assistant message", field=field)
-                if len(replies) == scene.max_turns:
-                    raise InvalidRequest("the scene was over before", field=field)
-                replies.append(message.content or "")
-                heard.append(hear(message.content or ""))
+        for field, message in iterate_turns(messages, scene.max_turns):
+            words = message.content or ""
+            if message.role == "assistant":
+                replies.append(words)
+                heard.append(hear(words))
                 continue
             # What a model said as the player was compared with its stored lines before.
-            if message.role != "user" or (scene.played is None and message != _find_player_line(scene, heard)):
+            if scene.played is None and message != _find_player_line(scene, heard):
                 raise InvalidRequest("this is not what the player said here", field=field)
-            said.append(message.content or "")
+            said.append(words)
         return cls(scene, tuple(replies), tuple(heard), tuple(said[: max(len(replies) - 1, 0)]))
 
     def write_transcript(self) -> str:
@@ -413,7 +409,8 @@ def _build_single_entry(cast: Cast, completion: Completion, hear: _ReplyFilter) 
                 return score_silence(action)
             verified.append(action)
     if scene.memory is not None:
-        verified.append(verify_memory(hear(line), scene.memory, scene.earlier, cast.sheet.voice.language))
+        kept = list_kept_terms(scene.earlier)
+        verified.append(verify_memory(hear(line), scene.memory, kept, cast.sheet.voice.language))
     return CandidateEntry(line, verified=tuple(verified))
 
 

@@ -12,12 +12,12 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import Field, TypeAdapter, ValidationError
 
-from app.characters.actions import DoneCall
+from app.characters.actions import DoneCall, write_calls
 from app.domain.access import Caller, KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
 from app.domain.faults import build_refusal
 from app.domain.scores import Score
-from app.domain.tasks import FunctionCall, Message, ToolCall
+from app.domain.tasks import Message
 from app.domain.values import canonical_json
 from app.features.play.memories import PlayMemories
 from app.features.play.model import PlayReply, PlayTurn
@@ -225,9 +225,7 @@ def _write_messages(said: Sequence[ConversationTurn]) -> tuple[Message, ...]:
         Message(
             role=one.role,
             content=one.content or None,
-            tool_calls=tuple(
-                ToolCall(function=FunctionCall(name=call.name, arguments=call.arguments)) for call in one.calls
-            ),
+            tool_calls=write_calls(one.calls),
         )
         for one in said
     )

@@ -139,10 +139,6 @@ def _convert_calls(native: Sequence[JsonValue]) -> tuple[tuple[ToolCall, ...], l
     return tuple(calls), faults
 
 
-def parse_calls(calls: Sequence[DoneCall]) -> list[ParsedCall]:
-    return [ParsedCall(name=call.name, arguments=call.arguments) for call in calls]
-
-
 def read_usage(answer: Mapping[str, JsonValue]) -> Usage | None:
     """What a policy's server counted; None where it told nothing that can be read."""
     try:

@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
-from app.characters.actions import DoneCall
+from app.characters.actions import DoneCall, write_calls
 from app.characters.actions import write_reply as write_completion
 from app.characters.casting import Staging, format_game_time
 from app.characters.loading import build_yaml_refusal, dump_yaml, parse_model
@@ -37,7 +37,7 @@ from app.domain.faults import explain_faults
 from app.domain.labels import ImportedChoice, ImportedLabel, Labeller
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Passage, ToolCall
+from app.domain.tasks import Completion, Passage
 from app.domain.values import Name, canonical_json, digest, suggest
 from app.domain.worlds import GameTime
 from app.envs.npc_arena.environment import NpcArena
@@ -46,7 +46,7 @@ from app.features.authoring.service import AuthoringService
 from app.features.labels.service import LabelService
 from app.features.play.memories import PlayMemories, build_remembered
 from app.features.play.model import MEASURES, Forgotten, LineMeasures, PlayReply, PlayTurn, measure_lines
-from app.features.play.replies import OfferedTools, PolicyAnswer, parse_calls, read_whole
+from app.features.play.replies import OfferedTools, PolicyAnswer, read_whole
 from app.features.play.stand_in import STAND_IN, STAND_IN_MODEL, StandInPolicy, holds_stand_in, write_reply
 from app.features.play.store import PlayStore
 from app.features.worlds.service import Moment, PlacedMoment, WorldService
@@ -326,7 +326,7 @@ class PlayService:
 
 def build_completion(text: str, calls: Sequence[DoneCall]) -> Completion:
     """As gates and judges read it."""
-    return write_completion(text, parse_calls(calls)) if calls else Completion(text=text)
+    return write_completion(text, calls) if calls else Completion(text=text)
 
 
 def read_gates(scores: Sequence[Score], finish_reason: str | None) -> GateReading:
@@ -576,8 +576,10 @@ class PlayTurns:
                 chosen=chosen.text,
                 rejected=tuple(one.text for one in rejected),
                 tools=prepared.task.placed.task.tools,
-                chosen_calls=_write_calls(chosen),
-                rejected_calls=tuple(map(_write_calls, rejected)) if any(one.calls for one in rejected) else (),
+                chosen_calls=write_calls(chosen.calls),
+                rejected_calls=tuple(write_calls(one.calls) for one in rejected)
+                if any(one.calls for one in rejected)
+                else (),
                 chat=turn.turn_id,
                 source="play",
                 chosen_model=f"{chosen.policy}: {chosen.model}",
@@ -586,11 +588,6 @@ class PlayTurns:
         except ValidationError as error:
             raise _refuse("label", error) from None
         return ImportedLabel(kind="pair", choice=choice)
-
-
-def _write_calls(reply: PlayReply) -> tuple[ToolCall, ...]:
-    messages = write_completion(reply.text, parse_calls(reply.calls)).messages or ()
-    return messages[0].tool_calls
 
 
 def _require_policies(turn: PlayTurn) -> None:

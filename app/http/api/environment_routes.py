@@ -311,6 +311,7 @@ def _build_environment_info(
         relative_weight=None if judged is None else judged.relative_weight,
         offline_judge=judged is not None and any(judge in not_for_training for judge in judged.judges),
         isolation=_build_isolation_info(catalogue, environment),
+        server=None if reason is not None else catalogue.get_environment_or_current(name).environment.server_facts,
         params_schema=environment.Params.model_json_schema(),
     )
 

@@ -9,6 +9,7 @@ from pydantic import Field, JsonValue
 
 from app.characters.schema import CharacterCard
 from app.domain.groups import Group, GroupDetail, GroupSummary, Scoring, StatisticsRow, TaskRecord
+from app.domain.hosting import ServerFacts
 from app.domain.judging import Judgement, JudgeReport, JudgeVersion, Mode, RubricLabel
 from app.domain.runs import Readings, Run
 from app.domain.tasks import Isolation, Message, Passage, Protection, ToolSpec
@@ -78,6 +79,8 @@ class EnvironmentInfo(Frozen):
     isolation: IsolationInfo | None
     """How well programs that models wrote are isolated, as measured by trying; null if the environment runs none, and
     until the measurement is done."""
+    server: Annotated[ServerFacts | None, Field(exclude_if=is_absent)] = None
+    """Of the server that its episodes run on; left out where they run here."""
     params_schema: dict[str, JsonValue]
     """JSON Schema of `params`."""
 
@@ -224,3 +227,5 @@ class ServiceHealth(Frozen):
 class ServiceReadiness(ServiceHealth):
     offline_judge: tuple[str, ...]
     """Environments that the offline judge scores by default. It has no model and is not for training."""
+    down: Annotated[tuple[str, ...], Field(exclude_if=is_absent)] = ()
+    """Environments whose own servers are down. The others go on, so the service is ready."""

@@ -136,8 +136,10 @@ def create_health_router(
     clock: Clock,
     exposition: _Exposition,
     offline_judge: tuple[str, ...],
+    list_down: Callable[[], tuple[str, ...]],
 ) -> APIRouter:
-    """`offline_judge`: the environments that the offline judge scores by default."""
+    """`offline_judge`: the environments that the offline judge scores by default. `list_down`: those whose own servers
+    are down."""
     router = APIRouter(tags=["health"], route_class=LazyRoute)
 
     @router.get("/livez", summary="Liveness: the process responds")
@@ -155,7 +157,9 @@ def create_health_router(
         if not catalogue.ready:
             raise StillStarting("the environments' data is still loading")
         await health.check()
-        return ServiceReadiness(status="ok", version=version, time=clock(), offline_judge=offline_judge)
+        return ServiceReadiness(
+            status="ok", version=version, time=clock(), offline_judge=offline_judge, down=list_down()
+        )
 
     @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response, responses=document_problems(401))
     @needs("metrics", "closed")

@@ -27,7 +27,7 @@ from app.http.web.routes import LazyRoute
 from app.judges.explanation import GroupExplanation, explain_group
 from app.service.requests import GroupId
 from app.store.views import GroupViews
-from app.toolkit.charts import build_bar_chart
+from app.toolkit.charts import UNIT, build_bar_chart
 from app.toolkit.texts import (
     SHOWN_AT_ONCE,
     Excerpt,
@@ -405,8 +405,16 @@ def _are_same(one: Rollout, other: Rollout) -> bool:
     return is_whole and one.score == other.score and one.completion.identity == other.completion.identity
 
 
-def _compute_best_first_key(score: Score) -> float:
-    return 1.0 if score.reward is None else -score.reward
+def _compute_best_first_key(score: Score) -> tuple[bool, float]:
+    return score.reward is None, -(score.reward or 0.0)
+
+
+def _find_share(score: Score) -> float:
+    """Of the whole that a bar may show: the reward, or where it lies in the range of another's environment."""
+    reward = score.reward or 0.0
+    if not 0.0 <= reward <= 1.0 and score.absolute is not None:
+        return score.absolute
+    return UNIT.place(reward)
 
 
 def _compute_ranks(ordered: Sequence[Score]) -> list[str]:
@@ -428,8 +436,8 @@ def _build_card(rollout: Rollout, slots: Sequence[int], rank: str, advantage: fl
         outcome=score.outcome,
         why_not=score.reason or "",
         reward=format_number(score.reward),
-        share=score.reward or 0.0,
-        heat=None if score.reward is None else scale_heat(score.reward),
+        share=_find_share(score),
+        heat=None if score.reward is None else scale_heat(_find_share(score)),
         advantage="" if advantage is None else format_signed(advantage),
         reason=reason.sentence,
         reason_more=reason.more,
@@ -644,7 +652,7 @@ def _build_cell(slot: int, score: Score, before: float | None) -> ScoringCell:
     return ScoringCell(
         slot=slot,
         reward=format_number(score.reward),
-        heat=None if score.reward is None else scale_heat(score.reward),
+        heat=None if score.reward is None else scale_heat(_find_share(score)),
         change=format_signed(score.reward - before) if score.reward is not None and before is not None else "",
         why_not="" if score.outcome == "scored" else score.reason or score.outcome,
         rationale=score.rationale[:300],

@@ -404,7 +404,7 @@ def average_steps(rollups: Sequence[Rollup]) -> tuple[StepMean, ...]:
 
 @dataclass(frozen=True)
 class Sparkline:
-    """`points` as SVG writes them, on a scale from 0 to 1."""
+    """`points` as SVG writes them, on a scale from 0 to 1, or further where values lie beyond."""
 
     points: str
     end: tuple[float, float]
@@ -417,7 +417,8 @@ def draw_sparkline(means: Sequence[StepMean]) -> Sparkline | None:
         return None
     first, last = means[0], means[-1]
     across = Scale(first.step, max(last.step, first.step + 1), SPARK_WIDTH - 4)
-    up = Scale(0.0, 1.0, SPARK_HEIGHT - 4)
+    values = [one.value for one in means]
+    up = Scale(min(0.0, *values), max(1.0, *values), SPARK_HEIGHT - 4)
     places = [(2 + across.at(one.step), SPARK_HEIGHT - 2 - up.at(one.value)) for one in means]
     label = f"{first.value:.2f} at step {first.step:,} to {last.value:.2f} at step {last.step:,}"
     return Sparkline(format_points(places), places[-1], label)

@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any
 
 from app.characters.casting import Cast
-from app.characters.memories import EarlierTalk, verify_memory
+from app.characters.memories import EarlierTalk, list_kept_terms, verify_memory
 from app.domain.judging import GateFacts
 from app.domain.scores import RECALL, Score
 from app.domain.tasks import Completion, Task
@@ -164,7 +164,7 @@ def test_exemplars_of_one_set_are_wrong_for_its_other_scenes() -> None:
         cast.scene.id: verify_memory(
             scenes[cast.scene.counterfactual_of].exemplar or "",
             cast.scene.memory,
-            cast.scene.earlier,
+            list_kept_terms(cast.scene.earlier),
             cast.sheet.voice.language,
         ).value
         for cast in scenes.values()

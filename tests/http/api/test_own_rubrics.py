@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from app.envs.npc_arena.environment import NpcArena
+from app.envs.npc_arena.environment import STARTING_RUBRIC, NpcArena
 from app.envs.rlaif.environment import Rlaif
 from app.judges.prompts import load_rubric
 from app.settings import EnvironmentSettings, Settings
@@ -87,6 +87,24 @@ def test_a_run_has_its_own_its_trainer_gets_its_criteria_and_others_keep_the_usu
     asked = {"query": TEXTS[0], "prompts": "", "labels": task}
     logs = plain.post("/compat/openrlhf/npc_arena/get_reward?run=own", json=asked).json()["extra_logs"]
     assert [name for name in logs if name.startswith("criterion_")] == ["criterion_wit", "criterion_responsiveness"]
+
+
+def test_the_rubric_that_begins_ones_own_scores_as_the_usual_one_and_memory_where_something_was_said_before(
+    plain: TestClient,
+) -> None:
+    options = {"rubric": STARTING_RUBRIC.model_dump(mode="json", exclude_none=True)}
+    plain.put("/runs/own", json={"options": options}).raise_for_status()
+    told = []
+    for scene in ("hob_tarrant-marsh", "hob_tarrant-memory_told"):
+        for run in ("usual", "own"):
+            body = {"batch_size": 1, "run": run, "select": {"scene": [scene]}}
+            task = plain.post("/envs/npc_arena/next-batch", json=body).json()["tasks"][0]["task_id"]
+            group = {"task_id": task, "completions": [{"text": text} for text in TEXTS]}
+            scored = plain.post("/score", json={"run": run, "groups": [group]}).json()["groups"][0]["scores"][0]
+            memory = [one["value"] is not None for one in scored["criteria"] if one["name"] == "memory"]
+            told.append((memory, round(scored["reward"], 6)))
+    assert [memory for memory, _ in told] == [[], [False], [True], [True]]
+    assert (told[0][1], told[2][1]) == (told[1][1], told[3][1])
 
 
 def test_a_re_scoring_by_another_rubric_says_which(plain: TestClient, given: Json) -> None:

@@ -3,13 +3,17 @@
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 from starlette.testclient import TestClient
 
+from app.domain.retention import Pruned, PruneRule
 from app.envs.npc_arena.environment import NpcArena
+from app.main.store import Store
+from app.service.background import Pruner
 from app.settings import Settings
 from tests.support import serving as processes
 from tests.support.chat_server import ChatServer, Reply, serving
@@ -30,6 +34,7 @@ from tests.support.played_episodes import (
     step,
 )
 from tests.support.playground import serve_here
+from tests.support.store_cases import using
 
 SERVE = ("app.cli", "serve")
 
@@ -94,6 +99,7 @@ def test_a_server_that_fails_is_asked_again_and_costs_no_reward(client: TestClie
     turn = step(client, task, episode)
     told = refused["code"], failed["scores"][0]["reason"], [one["content"] for one in turn["messages"]]
     assert told == ("player_failed", "player_failed", ["And if I only have one?"])
+    assert refused["detail"] == "the player carter gave no answer: the player's server answered 404: no such model"
 
 
 def test_params_name_a_policy_that_plays_and_judges_nothing(tmp_path: Path, carter: ChatServer) -> None:
@@ -183,3 +189,24 @@ def test_over_nemo_gym_a_player_that_fails_is_asked_again_or_ends_the_episode_wi
         replies = [client.post(f"{url}/step", json=sent) for _ in range(2)]
         told.append([(one.status_code, one.json()["code"], one.json().get("reason")) for one in replies])
     assert told == [[(503, "player_failed", None)] * 2, [(422, "unscored", "player_failed")] * 2]
+
+
+def test_a_kept_group_is_scored_anew_after_a_prune_and_a_line_that_no_group_used_is_asked_for_again(
+    client: TestClient, carter: ChatServer, tmp_path: Path
+) -> None:
+    tasks = [ask_task(client), ask_task(client, "hob_tarrant-played-drowned_brother")]
+    kept = score(client, tasks[0], play(client, tasks[0]), purpose="eval")
+    step(client, tasks[1], say(REPLIES[0]))
+    asked = len(carter.received)
+    tomorrow = PruneRule(before=datetime.now(UTC) + timedelta(days=1))
+
+    async def prune(store: Store) -> Pruned:
+        pruner = Pruner(store.retention, store.claims, pauses=0.0)
+        return await pruner.prune(await pruner.plan(tomorrow), lambda _: None)
+
+    pruned = using(f"sqlite:///{tmp_path}/gateway.db", prune)
+    anew = client.post(f"/groups/{kept['group_id']}/rescore", json={}).json()["scoring"]
+    play(client, tasks[0])
+    step(client, tasks[1], say(REPLIES[0]))
+    told = pruned.player_lines, [one["reward"] for one in anew["scores"]], len(carter.received) - asked
+    assert told == (1, kept["rewards"], 1)

@@ -1,0 +1,485 @@
+"""Episodes that run on others' servers: open sessions, the answers that were stored, and scores made of them.
+
+An answer is stored before anybody sees it, under the digest of its task and of all that the model said up to there. So
+a repeated request, another replica, a re-score and the check of a transcript all see the answer that was given, and the
+server is asked once. A session is found by the same digest. Where it was lost (a restart of either side, another
+replica, a second completion with the same beginning) the messages are played again in a new one, and each answer is
+compared with the stored one: where they differ the episode is `unscored: replay_diverged`, and never goes on as if
+nothing had happened. A server that gives no answer is asked again by whoever steps again; it is never a 0.
+"""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Final, TypeVar
+
+from pydantic import JsonValue
+
+from app.domain.errors import HostFailed, HostFull, InvalidRequest
+from app.domain.hosting import HostedStep, StoredSteps
+from app.domain.scores import Criterion, Score
+from app.domain.tasks import Completion, Context, Message, Opening, Turn
+from app.domain.values import MOST_REWARD, digest
+from app.ports.hosts import EpisodeHost, HostedSession, HostedStepStore, RewardRange, WatchedServer
+from app.service.catalogue import Catalogue
+from app.service.requests import SingleFlight
+from app.toolkit.replay import score_forgery
+
+log = logging.getLogger(__name__)
+
+AnswerT = TypeVar("AnswerT")
+
+SWEEP_SECONDS: Final = 10.0
+"""How often sessions that nobody steps any more are looked for."""
+LOOK_SECONDS: Final = 15.0
+"""How often servers are asked what they are."""
+_END: Final = "end"
+"""In the place of a message, in the key of what an episode adds that ends before it is done."""
+_FAILURES_BEFORE_REST: Final = 5
+_FULL_PAUSE_SECONDS: Final = 0.2
+_REST_SECONDS: Final = 15.0
+"""A server that failed so often in a row is asked nothing for so long: every request would wait for its deadline."""
+_MOST_CRITERIA: Final = 32
+
+
+# Transcripts
+
+
+@dataclass(frozen=True)
+class HostedTranscript:
+    """What the model said, what it claims to have seen after each, and the key of each answer."""
+
+    task_id: str
+    said: tuple[Message, ...]
+    seen: tuple[tuple[Message, ...], ...]
+    """Shorter by one than `said` where the last message awaits its answer, or is not followed by anything."""
+    keys: tuple[str, ...]
+
+    @classmethod
+    def read(cls, task_id: str, host: EpisodeHost, messages: Sequence[Message]) -> "HostedTranscript":
+        """InvalidRequest naming `messages[i]` for the first that is out of turn."""
+        said: list[Message] = []
+        seen: list[list[Message]] = []
+        keys: list[str] = []
+        key = task_id
+        for index, message in enumerate(messages):
+            if message.role == "assistant":
+                if len(said) == host.max_turns:
+                    raise InvalidRequest("the episode was over before", field=f"messages[{index}]")
+                key = digest([key, _identify(message)])
+                said.append(message)
+                seen.append([])
+                keys.append(key)
+            elif not said:
+                raise InvalidRequest("here the model speaks: an assistant message", field=f"messages[{index}]")
+            else:
+                seen[-1].append(message)
+        return cls(task_id, tuple(said), tuple(map(tuple, seen)), tuple(keys))
+
+    @property
+    def end_key(self) -> str:
+        return digest([self.keys[-1], _END])
+
+    def require_stored(self, stored: StoredSteps) -> None:
+        """InvalidRequest naming the first message that the environment did not send. The last one of the model need not
+        be answered yet."""
+        index = 0
+        for number, key in enumerate(self.keys):
+            index += 1
+            last = number == len(self.keys) - 1
+            step, seen = stored.get(key), self.seen[number]
+            if step is None and not (last and not seen):
+                raise InvalidRequest("the environment was not sent this message", field=f"messages[{index - 1}]")
+            if step is None or (last and not seen):
+                return
+            if seen != step.messages:
+                place = index + _count_equal(seen, step.messages)
+                raise InvalidRequest("this is not what the environment sent here", field=f"messages[{place}]")
+            if step.is_over and not last:
+                raise InvalidRequest("the episode was over before", field=f"messages[{index + len(seen)}]")
+            index += len(seen)
+
+
+def _count_equal(some: Sequence[Message], others: Sequence[Message]) -> int:
+    """At the beginning."""
+    unequal = (place for place, (one, other) in enumerate(zip(some, others, strict=False)) if one != other)
+    return next(unequal, min(len(some), len(others)))
+
+
+def _identify(message: Message) -> JsonValue:
+    """Without thoughts, which no environment sees."""
+    return message.model_dump(mode="json", exclude={"reasoning_content"})
+
+
+# Sessions
+
+
+@dataclass(frozen=True)
+class _Held:
+    session: HostedSession
+    since: float
+    fresh: bool
+    """Nothing was sent to it yet, so that another one does as well."""
+
+
+@dataclass
+class _Server:
+    """The sessions of one server. Those in use and those held are never more than it allows."""
+
+    name: str
+    most: int
+    places: asyncio.Semaphore
+    held: OrderedDict[str, list[_Held]] = field(default_factory=OrderedDict)
+    """By the key of the last message that each was sent, or by its start; the longest unused first."""
+    in_use: int = 0
+    failures: int = 0
+    rests_until: float = 0.0
+    replays: bool = False
+    """Whether a lost session can be had again by playing its messages again."""
+    differed: bool = False
+    """That brought other answers once. Equal answers would prove nothing then: what was never shown may differ too."""
+
+    @property
+    def idle(self) -> int:
+        return sum(map(len, self.held.values()))
+
+    def take(self, key: str) -> HostedSession | None:
+        held = self.held.pop(key, [])
+        if not held:
+            return None
+        if held[1:]:
+            self.held[key] = held[1:]
+            self.held.move_to_end(key, last=False)
+        return held[0].session
+
+    def hold(self, key: str, session: HostedSession, *, fresh: bool) -> None:
+        self.held.setdefault(key, []).append(_Held(session, time.monotonic(), fresh))
+        self.held.move_to_end(key)
+
+    def _pop_disposable(self) -> HostedSession | None:
+        """The one that was not used for longest."""
+        key = next((key for key, held in self.held.items() if held[0].fresh or self.replays), None)
+        return None if key is None else self.take(key)
+
+    async def give_up_one(self) -> bool:
+        """Closes a session that can be had again; False where there is none."""
+        if (session := self._pop_disposable()) is None:
+            return False
+        await session.close()
+        return True
+
+    def pop_unused(self, seconds: float) -> list[HostedSession]:
+        """Those that nobody has used for so long."""
+        before = time.monotonic() - seconds
+        keys = [key for key, held in self.held.items() for one in held if one.since <= before]
+        return [session for key in keys if (session := self.take(key)) is not None]
+
+
+class HostedEpisodes:
+    """Steps and scores episodes, and keeps their sessions."""
+
+    def __init__(self, steps: HostedStepStore) -> None:
+        self._steps = steps
+        self._servers: dict[str, _Server] = {}
+        self._idle_seconds: dict[str, float] = {}
+        self._flights = SingleFlight[HostedStep]("an episode of a foreign environment could not be stepped")
+
+    @property
+    def open_sessions(self) -> int:
+        return sum(server.in_use + server.idle for server in self._servers.values())
+
+    async def open_all(self, hosts: Sequence[EpisodeHost]) -> list[Context]:
+        """What the episodes begin with, in order. The sessions are held for whoever steps first. HostFailed."""
+        return await asyncio.gather(*(self._open_for_prompt(host) for host in hosts))
+
+    async def _open_for_prompt(self, host: EpisodeHost) -> Context:
+        async with self._enter(host) as server:
+            session = await self._open(server, host)
+            server.hold(host.start, session, fresh=True)
+        return Context(opening=session.opening)
+
+    async def step(self, task_id: str, host: EpisodeHost, messages: Sequence[Message]) -> Turn:
+        """What the environment answers to the last message. InvalidRequest for answers that it did not give; HostFailed
+        where it gives none now."""
+        transcript = HostedTranscript.read(task_id, host, messages)
+        if not messages or messages[-1].role != "assistant":
+            field_name = f"messages[{len(messages) - 1}]" if messages else "messages"
+            raise InvalidRequest("the last message must be the model's", field=field_name)
+        stored = await self._steps.find_steps(transcript.keys)
+        transcript.require_stored(stored)
+        step = stored.get(transcript.keys[-1]) or await self._play_once(host, transcript, stored)
+        over = step.is_over or len(transcript.said) == host.max_turns
+        return Turn(messages=() if over else step.messages, done=over)
+
+    async def score(self, task_id: str, host: EpisodeHost, completions: Sequence[Completion]) -> list[Score]:
+        """One for each, in order. Messages that were not stepped are sent now, and an episode that is not done ends
+        here: it is scored as it stands. Never raises for what the server does."""
+        return await asyncio.gather(*(self._score_one(task_id, host, one) for one in completions))
+
+    async def _score_one(self, task_id: str, host: EpisodeHost, completion: Completion) -> Score:
+        messages = completion.messages or (Message(role="assistant", content=completion.answer),)
+        try:
+            transcript = HostedTranscript.read(task_id, host, messages)
+            if not transcript.said:
+                raise InvalidRequest("the model said nothing", field="messages")
+            stored = dict(await self._steps.find_steps([*transcript.keys, transcript.end_key]))
+            transcript.require_stored(stored)
+        except InvalidRequest as error:
+            return score_forgery(error)
+        try:
+            await self._complete(host, transcript, stored)
+        except HostFailed as error:
+            return Score.unscored("environment_failed", error.detail)
+        steps = [stored[key] for key in (*transcript.keys, transcript.end_key) if key in stored]
+        return score_steps(steps, host.reward_range)
+
+    async def _complete(self, host: EpisodeHost, transcript: HostedTranscript, stored: dict[str, HostedStep]) -> None:
+        last = transcript.keys[-1]
+        if last not in stored:
+            stored[last] = await self._play_once(host, transcript, stored)
+        if not stored[last].is_over and transcript.end_key not in stored:
+            stored[transcript.end_key] = await self._play_once(host, transcript, stored, ends=True)
+
+    # One answer
+
+    async def _play_once(
+        self, host: EpisodeHost, transcript: HostedTranscript, stored: StoredSteps, *, ends: bool = False
+    ) -> HostedStep:
+        """Shielded: a step that was begun is finished and stored, also where whoever asked has left."""
+        key = transcript.end_key if ends else transcript.keys[-1]
+        flight = self._flights.find([key]).get(key)
+        return await asyncio.shield(
+            flight or self._flights.start([key], self._play(key, host, transcript, stored, ends=ends))
+        )
+
+    async def _play(
+        self, key: str, host: EpisodeHost, transcript: HostedTranscript, stored: StoredSteps, *, ends: bool
+    ) -> HostedStep:
+        count = len(transcript.said) if ends else len(transcript.said) - 1
+        async with self._enter(host) as server:
+            session = server.take(transcript.keys[count - 1] if count else host.start)
+            if session is None:
+                found = await self._reopen(server, host, transcript, stored, count)
+                if isinstance(found, HostedStep):
+                    self._note_divergence(server, found)
+                    return await self._steps.put(key, transcript.task_id, found)
+                session = found
+            answer = session.finish() if ends else session.step(transcript.said[count])
+            try:
+                step = _require_sound(await self._call(server, host, answer))
+                server.failures = 0  # a server may open sessions and answer no step
+                kept = await self._steps.put(key, transcript.task_id, step)
+            except BaseException:
+                await session.close()
+                raise
+            if kept.is_over or ends or kept != step:  # another replica's session is where that answer came from
+                await session.close()
+            else:
+                server.hold(key, session, fresh=False)
+            return kept
+
+    async def _reopen(
+        self, server: _Server, host: EpisodeHost, transcript: HostedTranscript, stored: StoredSteps, count: int
+    ) -> HostedSession | HostedStep:
+        """A session in which the first `count` messages were played again; or why there is none."""
+        if count and not server.replays:
+            words = "the session was lost, and this environment cannot be played again"
+            return HostedStep(failure=words, diverged=True)
+        session = await self._open(server, host)
+        try:
+            if host.opening is not None and not _is_same_opening(session.opening, host.opening):
+                await session.close()
+                return HostedStep(failure="another session of the same task began otherwise", diverged=True)
+            for number in range(count):
+                again = await self._call(server, host, session.step(transcript.said[number]))
+                if not _is_same_answer(again, stored[transcript.keys[number]]):
+                    await session.close()
+                    words = f"message {number + 1} brought another answer when it was played again"
+                    return HostedStep(failure=words, diverged=True)
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+    async def _open(self, server: _Server, host: EpisodeHost) -> HostedSession:
+        """Where there is no place, a held session gives way that can be had again. A server may have fewer places than
+        the settings say, so it is asked until the deadline."""
+        while server.in_use + server.idle > server.most:
+            if not await server.give_up_one():
+                raise HostFailed(f"all {server.most} sessions of {host.server} are in use")
+        return await self._call(server, host, self._open_when_free(server, host))
+
+    async def _open_when_free(self, server: _Server, host: EpisodeHost) -> HostedSession:
+        while True:
+            try:
+                return await host.open()
+            except HostFull:
+                await server.give_up_one()
+                await asyncio.sleep(_FULL_PAUSE_SECONDS)  # it takes a moment to notice that a session was closed
+
+    async def _call(self, server: _Server, host: EpisodeHost, asked: Awaitable[AnswerT]) -> AnswerT:
+        """With the deadline. HostFailed for whatever goes wrong."""
+        try:
+            async with asyncio.timeout(host.limits.deadline_seconds):
+                answer = await asked
+        except TimeoutError:
+            self._note_failure(server)
+            raise HostFailed(f"{host.server} gave no answer within {host.limits.deadline_seconds:g} seconds") from None
+        except HostFailed:
+            self._note_failure(server)
+            raise
+        except Exception as error:  # a kind of environment must not let anything out but HostFailed
+            log.exception("a foreign environment broke: %s", host.server)
+            self._note_failure(server)
+            raise HostFailed(f"{host.server} broke: {type(error).__name__}") from error
+        return answer
+
+    def _note_failure(self, server: _Server) -> None:
+        server.failures += 1
+        if server.failures >= _FAILURES_BEFORE_REST:
+            server.rests_until = time.monotonic() + _REST_SECONDS
+
+    def _note_divergence(self, server: _Server, why: HostedStep) -> None:
+        if server.replays:
+            log.warning("%s is not played again any more: %s", server.name, why.failure)
+            server.differed, server.replays = True, False
+
+    # Places
+
+    @asynccontextmanager
+    async def _enter(self, host: EpisodeHost) -> AsyncIterator[_Server]:
+        """A place at the server: waits until there is one, for as long as a step may take."""
+        server = self._find_server(host)
+        if (rest := server.rests_until - time.monotonic()) > 0:
+            times = f"{server.failures} times in a row"
+            raise HostFailed(f"{host.server} failed {times}; it is asked again in {rest:.0f} seconds")
+        try:
+            async with asyncio.timeout(host.limits.deadline_seconds):
+                await server.places.acquire()
+        except TimeoutError:
+            raise HostFailed(f"all {server.most} sessions of {host.server} are in use") from None
+        server.in_use += 1
+        try:
+            yield server
+        finally:
+            server.in_use -= 1
+            server.places.release()
+
+    def _find_server(self, host: EpisodeHost) -> _Server:
+        limits = host.limits
+        if host.server not in self._servers:
+            self._servers[host.server] = _Server(host.server, limits.sessions, asyncio.Semaphore(limits.sessions))
+        self._idle_seconds[host.server] = limits.idle_seconds
+        server = self._servers[host.server]
+        server.replays = host.replayable and not server.differed
+        return server
+
+    async def sweep_for_ever(self) -> None:
+        """Closes sessions that nobody has stepped for long."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            for name, server in self._servers.items():
+                for session in server.pop_unused(self._idle_seconds[name]):
+                    await session.close()
+
+    async def close(self) -> None:
+        await self._flights.close()
+        held = [session for server in self._servers.values() for session in server.pop_unused(0.0)]
+        await asyncio.gather(*(session.close() for session in held))
+
+
+def _is_same_answer(one: HostedStep, other: HostedStep) -> bool:
+    """What the reward is made of may hold times and the like."""
+    return (one.messages, one.done, one.reward) == (other.messages, other.done, other.reward)
+
+
+def _is_same_opening(one: Opening, other: Opening) -> bool:
+    return (one.messages, one.tools) == (other.messages, other.tools)
+
+
+def _require_sound(step: HostedStep) -> HostedStep:
+    """HostFailed for a reward that is no number, whatever went around validation."""
+    if step.reward is not None and not (isfinite(step.reward) and abs(step.reward) <= MOST_REWARD):
+        raise HostFailed("the environment gave a reward that is no finite number")
+    return step
+
+
+# Servers that go and come
+
+
+class ServerWatch:
+    """Asks servers what they are, again and again. One that is down makes its environment unavailable, and one that was
+    replaced is described anew: it may follow another rule."""
+
+    def __init__(self, catalogue: Catalogue, servers: Sequence[WatchedServer]) -> None:
+        self._catalogue = catalogue
+        self._servers = servers
+        self._seen: dict[str, str] = {}
+
+    async def run(self) -> None:
+        while self._servers:
+            await asyncio.gather(*(self._look(one) for one in self._servers))
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look(self, server: WatchedServer) -> None:
+        name = server.name
+        try:
+            brief = await server.look()
+        except HostFailed as error:
+            if self._catalogue.explain_unavailability(name) is None:
+                log.warning("the server of %s is down: %s", name, error.detail)
+            self._catalogue.note_down(name, error.detail)
+            return
+        except Exception:
+            log.exception("the server of %s could not be looked at", name)
+            return
+        if self._seen.setdefault(name, brief) != brief or self._catalogue.explain_unavailability(name) is not None:
+            await asyncio.to_thread(self._catalogue.look_again, name)
+            self._seen[name] = brief
+
+
+# Scores
+
+
+def score_steps(steps: Sequence[HostedStep], within: RewardRange) -> Score:
+    """The sum of the rewards that the server gave, unchanged. Unscored where it gave none or failed."""
+    failed = next((step for step in steps if step.failure), None)
+    if failed is not None:
+        return Score.unscored("replay_diverged" if failed.diverged else "environment_failed", failed.failure)
+    rewards = [step.reward for step in steps if step.reward is not None]
+    if not rewards:
+        return Score.unscored("environment_failed", "the environment gave no reward for this episode")
+    total = sum(rewards)
+    if not (isfinite(total) and abs(total) <= MOST_REWARD):
+        return Score.unscored("environment_failed", "the rewards of this episode add up to no finite number")
+    return Score(
+        outcome="scored",
+        reward=total,
+        gate=1.0,
+        absolute=_place(total, within),
+        criteria=_list_criteria(steps),
+        rationale=_explain(steps, rewards),
+    )
+
+
+def _place(total: float, within: RewardRange) -> float | None:
+    """Between 0 and 1; None outside of the stated range."""
+    if not within.least <= total <= within.most:
+        return None
+    return (total - within.least) / (within.most - within.least)
+
+
+def _list_criteria(steps: Sequence[HostedStep]) -> tuple[Criterion, ...]:
+    """What the server's last word on its reward says it is made of, where that lies between 0 and 1."""
+    parts = next((step.parts for step in reversed(steps) if step.parts), {})
+    within = [(name, value) for name, value in parts.items() if 0.0 <= value <= 1.0]
+    return tuple([Criterion(name=name, value=value, weight=0.0) for name, value in within[:_MOST_CRITERIA]])
+
+
+def _explain(steps: Sequence[HostedStep], rewards: Sequence[float]) -> str:
+    return f"the environment's own rewards, added up: {len(rewards)} of {len(steps)} answers had one"
