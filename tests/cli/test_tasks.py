@@ -41,7 +41,8 @@ def columns(trainer: str, task: dict[str, Any], split: str, index: int) -> dict[
     tools = json.dumps(task["tools"], separators=(",", ":"), sort_keys=True, ensure_ascii=False)
     match trainer:
         case "trl":
-            return {"prompt": prompt, **label, "environment": task["environment"], "tools": tools}
+            about = {"environment": task["environment"], "max_turns": task["max_turns"]}
+            return {"prompt": prompt, **label, **about, "tools": tools}
         case "openrlhf":
             return {"prompt": prompt, "label": text}
         case "slime":
