@@ -123,8 +123,8 @@ def _identify(message: Message) -> JsonValue:
 class _Held:
     session: HostedSession
     since: float
-    disposable: bool
-    """Whether the same can be had again: nothing was sent to it yet, or that can be played again."""
+    fresh: bool
+    """Nothing was sent to it yet, so that another one does as well."""
 
 
 @dataclass
@@ -139,6 +139,10 @@ class _Server:
     in_use: int = 0
     failures: int = 0
     rests_until: float = 0.0
+    replays: bool = False
+    """Whether a lost session can be had again by playing its messages again."""
+    differed: bool = False
+    """That brought other answers once. Equal answers would prove nothing then: what was never shown may differ too."""
 
     @property
     def idle(self) -> int:
@@ -153,13 +157,13 @@ class _Server:
             self.held.move_to_end(key, last=False)
         return held[0].session
 
-    def hold(self, key: str, session: HostedSession, *, disposable: bool) -> None:
-        self.held.setdefault(key, []).append(_Held(session, time.monotonic(), disposable))
+    def hold(self, key: str, session: HostedSession, *, fresh: bool) -> None:
+        self.held.setdefault(key, []).append(_Held(session, time.monotonic(), fresh))
         self.held.move_to_end(key)
 
     def _pop_disposable(self) -> HostedSession | None:
         """The one that was not used for longest."""
-        key = next((key for key, held in self.held.items() if held[0].disposable), None)
+        key = next((key for key, held in self.held.items() if held[0].fresh or self.replays), None)
         return None if key is None else self.take(key)
 
     async def give_up_one(self) -> bool:
@@ -196,7 +200,7 @@ class HostedEpisodes:
     async def _open_for_prompt(self, host: EpisodeHost) -> Context:
         async with self._enter(host) as server:
             session = await self._open(server, host)
-            server.hold(host.start, session, disposable=True)
+            server.hold(host.start, session, fresh=True)
         return Context(opening=session.opening)
 
     async def step(self, task_id: str, host: EpisodeHost, messages: Sequence[Message]) -> Turn:
@@ -238,7 +242,7 @@ class HostedEpisodes:
         last = transcript.keys[-1]
         if last not in stored:
             stored[last] = await self._play_once(host, transcript, stored)
-        if not stored[last].is_over and transcript.end_key not in stored:
+        if host.finishes and not stored[last].is_over and transcript.end_key not in stored:
             stored[transcript.end_key] = await self._play_once(host, transcript, stored, ends=True)
 
     # One answer
@@ -262,6 +266,7 @@ class HostedEpisodes:
             if session is None:
                 found = await self._reopen(server, host, transcript, stored, count)
                 if isinstance(found, HostedStep):
+                    self._note_divergence(server, found)
                     return await self._steps.put(key, transcript.task_id, found)
                 session = found
             answer = session.finish() if ends else session.step(transcript.said[count])
@@ -275,14 +280,14 @@ class HostedEpisodes:
             if kept.is_over or ends or kept != step:  # another replica's session is where that answer came from
                 await session.close()
             else:
-                server.hold(key, session, disposable=host.replayable)
+                server.hold(key, session, fresh=False)
             return kept
 
     async def _reopen(
         self, server: _Server, host: EpisodeHost, transcript: HostedTranscript, stored: StoredSteps, count: int
     ) -> HostedSession | HostedStep:
         """A session in which the first `count` messages were played again; or why there is none."""
-        if count and not host.replayable:
+        if count and not server.replays:
             words = "the session was lost, and this environment cannot be played again"
             return HostedStep(failure=words, diverged=True)
         session = await self._open(server, host)
@@ -339,6 +344,11 @@ class HostedEpisodes:
         if server.failures >= _FAILURES_BEFORE_REST:
             server.rests_until = time.monotonic() + _REST_SECONDS
 
+    def _note_divergence(self, server: _Server, why: HostedStep) -> None:
+        if server.replays:
+            log.warning("%s is not played again any more: %s", server.name, why.failure)
+            server.differed, server.replays = True, False
+
     # Places
 
     @asynccontextmanager
@@ -365,7 +375,9 @@ class HostedEpisodes:
         if host.server not in self._servers:
             self._servers[host.server] = _Server(host.server, limits.sessions, asyncio.Semaphore(limits.sessions))
         self._idle_seconds[host.server] = limits.idle_seconds
-        return self._servers[host.server]
+        server = self._servers[host.server]
+        server.replays = host.replayable and not server.differed
+        return server
 
     async def sweep_for_ever(self) -> None:
         """Closes sessions that nobody has stepped for long."""

@@ -13,7 +13,9 @@ _NUMBERS = itertools.count()
 
 def build_response(*items: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A Responses object with an id of its own, as a model server gives one to each."""
-    return {"id": f"resp_{next(_NUMBERS)}", "object": "response", "status": "completed", "output": [*items], **more}
+    fixed = {"object": "response", "created_at": 0, "model": "scripted", "status": "completed"}
+    options = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+    return {"id": f"resp_{next(_NUMBERS)}", **fixed, **options, "output": [*items], **more}
 
 
 def say(text: str, **tokens: Any) -> dict[str, Any]:

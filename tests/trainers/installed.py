@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
+
+from tests.support.serving import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALLED = ROOT / ".cache" / "trainers"
@@ -106,6 +109,36 @@ def wait_for_server(server: Running, url: str) -> None:
             return False
 
     wait_until(answers)
+
+
+def place_server(url: str) -> dict[str, Any]:
+    """Where it is, as NeMo Gym's configurations have it."""
+    split = urlsplit(url)
+    return {"host": split.hostname, "port": split.port, "entrypoint": "app.py", "domain": "other"}
+
+
+@contextlib.contextmanager
+def serving_nemo_gym(
+    folder: Path,
+    package: str,
+    own: Mapping[str, Any] = MappingProxyType({}),
+    others: Mapping[str, Any] = MappingProxyType({}),
+    port: int | None = None,
+) -> Iterator[str]:
+    """The address of a released server. Servers know one another by a name, a host and a port."""
+    url = f"http://127.0.0.1:{port or free_port()}"
+    kind, name = package.split(".")
+    config = {
+        "head_server": place_server(f"http://127.0.0.1:{free_port()}"),
+        "dry_run": False,
+        "served": {kind: {name: {**place_server(url), **own}}},
+        **others,
+    }
+    file = folder / f"{name}.json"
+    file.write_text(json.dumps(config), encoding="utf-8")
+    with running(folder, "nemo_gym_server.py", package, "served", file, installed=NEMO_GYM) as program:
+        wait_for_server(program, f"{url}/readyz")
+        yield url
 
 
 def written(path: Path) -> list[Any]:

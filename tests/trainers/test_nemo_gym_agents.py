@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -20,7 +19,7 @@ from tests.support.chat_server import Received, Reply
 from tests.support.lossy_gateway import Lossy, losing_replies
 from tests.support.nemo_gym import build_response, say, write_items
 from tests.support.serving import Served, free_port, serving
-from tests.trainers.installed import NEMO_GYM, running, wait_for_server
+from tests.trainers.installed import NEMO_GYM, place_server, serving_nemo_gym
 
 NEEDS = (NEMO_GYM / ".installed",)
 GROUPS = 24
@@ -54,37 +53,22 @@ class ScriptedModel:
         items = self.replies[name][self.asked[name]]
         self.asked[name] += 1
         output = [{"id": f"item_{number}_{place}", **item} for place, item in enumerate(items)]
-        more = {"created_at": 0, "model": "scripted", "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
-        return Reply(json.dumps(build_response(*output, **more)).encode())
+        return Reply(json.dumps(build_response(*output)).encode())
 
 
 @contextmanager
 def serving_agent(folder: Path, kind: str, model: str, resources: str) -> Iterator[str]:
-    """The agent's address. Servers know one another by a name, a host and a port."""
-    port = free_port()
-
-    def place(url: str) -> dict[str, Any]:
-        split = urlsplit(url)
-        return {"host": split.hostname, "port": split.port, "entrypoint": "app.py"}
-
+    """The agent's address."""
     agent = {
-        **place(f"http://127.0.0.1:{port}"),
         "resources_server": {"type": "resources_servers", "name": "atropos"},
         "model_server": {"type": "responses_api_models", "name": "policy_model"},
         "max_steps": 40,
     }
-    config = {
-        "head_server": place(f"http://127.0.0.1:{free_port()}"),
-        "dry_run": False,
-        "policy_model": {"responses_api_models": {"scripted": place(model)}},
-        "atropos": {"resources_servers": {"atropos": place(resources)}},
-        "agent": {"responses_api_agents": {kind: agent}},
+    others = {
+        "policy_model": {"responses_api_models": {"scripted": place_server(model)}},
+        "atropos": {"resources_servers": {"atropos": place_server(resources)}},
     }
-    file = folder / "nemo_gym.json"
-    file.write_text(json.dumps(config), encoding="utf-8")
-    url = f"http://127.0.0.1:{port}"
-    with running(folder, "nemo_gym_agent.py", kind, "agent", file, installed=NEMO_GYM) as program:
-        wait_for_server(program, f"{url}/readyz")
+    with serving_nemo_gym(folder, f"responses_api_agents.{kind}", agent, others) as url:
         yield url
 
 

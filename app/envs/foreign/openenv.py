@@ -40,6 +40,7 @@ ACT: Final = "act"
 _TEXT_FIELDS: Final = ("text", "message", "prompt", "content", "observation", "stdout", "question")
 _BESIDE: Final = ("metadata", "done", "reward")
 """Of an observation, what is no part of what it shows."""
+_SAYS_NOTHING: Final[tuple[JsonValue, ...]] = (None, "", [], {})
 _PROBE: Final = "probe"
 """What is sent as an action when a server is looked at."""
 _NOTHING: Final = "(The environment shows nothing.)"
@@ -150,6 +151,7 @@ class OpenEnvServer:
             # What the probe brought is part of it: a server that names no version may change all the same.
             digest=digest([*said, first if replayable else None]),
             version=version if isinstance(version, str) else None,
+            finishes=False,
             replayable=replayable,
             notes=()
             if replayable
@@ -211,8 +213,8 @@ class OpenEnvSession:
         self._server = server
         self._own = own
         self._actions = actions
-        self._seen = 0
-        """How many messages of the whole history that some environments repeat were shown already."""
+        self._shown = ""
+        """The history at the last answer."""
 
     async def reset(self, arguments: Mapping[str, JsonValue]) -> None:
         answer = await self._ask({"type": "reset", "data": dict(arguments)})
@@ -334,21 +336,23 @@ class OpenEnvSession:
         return data
 
     def _show(self, observation: JsonValue) -> str:
-        """The text of an observation. Some repeat all that was shown before; only what is new is shown then."""
         if self._own.observation_field:
             return _write_text(_follow(observation, self._own.observation_field))
         if not isinstance(observation, dict):
             return _write_text(observation)
         history = observation.get("messages")
-        if isinstance(history, list) and all(isinstance(one, dict) and "content" in one for one in history):
-            new, self._seen = history[self._seen :], len(history)
-            shown = [_write_text(one["content"]) for one in new if isinstance(one, dict)]
-            first = [_write_text(observation.get("prompt"))] if self._seen == len(new) else []
-            return "\n\n".join(text for text in (*first, *shown) if text)
-        named = next((observation[name] for name in _TEXT_FIELDS if isinstance(observation.get(name), str)), None)
-        if named is not None:
-            return _write_text(named)
-        return _write_text({name: value for name, value in observation.items() if name not in _BESIDE})
+        if isinstance(history, list) and history and all(isinstance(one, dict) and "content" in one for one in history):
+            return self._show_new(_write_text(observation.get("prompt")), history)
+        return _show_fields(observation)
+
+    def _show_new(self, prompt: str, history: Sequence[Any]) -> str:
+        """Some repeat all that was shown before, with more messages or in one that grows: only what is new is shown."""
+        whole = "\n\n".join(_write_text(one["content"]) for one in history).strip()
+        before, self._shown = self._shown, whole
+        if not before:
+            return whole if prompt.strip() in whole else f"{prompt}\n\n{whole}"
+        new = whole.removeprefix(before)
+        return new.strip() if new[:1].isspace() else whole
 
 
 @contextlib.contextmanager
@@ -470,6 +474,14 @@ def _show_result(observation: JsonValue) -> str:
         texts = [_write_text(one.get("text")) for one in content if isinstance(one, dict) and "text" in one]
         return "\n".join(texts) or _NOTHING
     return _write_text(result) or _NOTHING
+
+
+def _show_fields(observation: Mapping[str, JsonValue]) -> str:
+    """The text that has a usual name, and below it all else that says something."""
+    said = {name: value for name, value in observation.items() if name not in _BESIDE and value not in _SAYS_NOTHING}
+    named = next((name for name in _TEXT_FIELDS if isinstance(said.get(name), str)), None)
+    text = "" if named is None else _write_text(said.pop(named))
+    return "\n\n".join(part for part in (text, _write_text(said) if said else "") if part)
 
 
 def _follow(value: JsonValue, path: str) -> JsonValue:

@@ -26,7 +26,7 @@ from starlette.types import Scope
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.runs import Purpose
 from app.domain.scores import Reason
-from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
+from app.domain.tasks import Completion, Message
 from app.domain.values import FiniteNumber, Frozen, ModelWords, WholeNumber
 from app.http.compat.kept_sessions import NOTED, OVER, KeptSessions
 from app.http.compat.one_sample import (
@@ -46,6 +46,7 @@ from app.http.compat.one_sample import (
 from app.http.web.api_keys import CallerBounds, declare_access, get_bounds
 from app.service.pending_groups import SampleToScore
 from app.service.requests import TaskId
+from app.toolkit.responses import OutputItem, join_items, read_messages, read_observation
 
 # Addresses.
 
@@ -71,28 +72,6 @@ def take_options_from_path(scope: Scope) -> Scope:
 _CUT_OFF: Final = "max_output_tokens"
 """The reason of a response that was cut off, where it names none."""
 _BROKEN_OFF: Final = "failed"
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    text: JsonValue = None
-    refusal: JsonValue = None
-
-
-class OutputItem(BaseModel):
-    """A message, a thought, a call or a result. Other kinds are skipped."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    type: JsonValue = "message"
-    role: JsonValue = None
-    content: Annotated[JsonValue, ModelWords()] = None
-    summary: Annotated[JsonValue, ModelWords()] = None
-    name: Annotated[JsonValue, ModelWords()] = None
-    arguments: Annotated[JsonValue, ModelWords()] = None
-    call_id: JsonValue = None
-    output: Annotated[JsonValue, ModelWords()] = None
 
 
 class IncompleteDetails(BaseModel):
@@ -144,11 +123,11 @@ def _build_tool_transcript(response: ResponsesObject) -> Completion:
             continue
         turn.append(item)
         if item.type == "function_call":
-            messages += _join_items(turn)
+            messages += join_items(turn)
             turn = []
-            answer = None if item.call_id not in outputs else _read_observation(outputs[item.call_id])
+            answer = None if item.call_id not in outputs else read_observation(outputs[item.call_id])
             messages += [] if answer is None else [answer]
-    messages += _join_items(turn)
+    messages += join_items(turn)
     return Completion(
         messages=tuple(messages) or (Message(role="assistant", content=""),), finish_reason=response.finish_reason
     )
@@ -156,7 +135,7 @@ def _build_tool_transcript(response: ResponsesObject) -> Completion:
 
 def _read_reply(response: ResponsesObject) -> Message:
     """The model's one message in a response that holds no more."""
-    messages = _read_messages(response.output)
+    messages = read_messages(response.output)
     return next((one for one in messages if one.role == "assistant"), Message(role="assistant", content=""))
 
 
@@ -166,63 +145,6 @@ def _is_callable(item: OutputItem) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(item.call_id, str)
-
-
-def _read_messages(items: Sequence[OutputItem]) -> tuple[Message, ...]:
-    """Thought, text and calls that follow one another are one message of the model."""
-    messages: list[Message] = []
-    turn: list[OutputItem] = []
-    for item in items:
-        if item.type in {"reasoning", "function_call"} or (item.type == "message" and item.role in {"assistant", None}):
-            turn.append(item)
-            continue
-        answer = _read_observation(item)
-        if answer is not None:
-            messages += _join_items(turn)
-            messages.append(answer)
-            turn = []
-    return (*messages, *_join_items(turn))
-
-
-def _read_observation(item: OutputItem) -> Message | None:
-    if item.type == "function_call_output":
-        call = item.call_id if isinstance(item.call_id, str) else None
-        return Message(role="tool", content=_read_text(item.output), tool_call_id=call)
-    if item.type == "message" and item.role in {"user", "developer", "system"}:
-        return Message(role="user" if item.role == "user" else "system", content=_read_text(item.content))
-    return None
-
-
-def _join_items(turn: Sequence[OutputItem]) -> list[Message]:
-    if not turn:
-        return []
-    thoughts = [_read_text(one.summary) or _read_text(one.content) for one in turn if one.type == "reasoning"]
-    texts = [_read_text(one.content) for one in turn if one.type == "message"]
-    calls = tuple(_read_call(one) for one in turn if one.type == "function_call")
-    return [
-        Message(
-            role="assistant",
-            content=None if calls and not texts else "".join(texts),
-            tool_calls=calls,
-            reasoning_content="\n\n".join(filter(None, thoughts)) or None,
-        )
-    ]
-
-
-def _read_call(item: OutputItem) -> ToolCall:
-    name = item.name if isinstance(item.name, str) else ""
-    return ToolCall(
-        id=item.call_id if isinstance(item.call_id, str) else None,
-        function=FunctionCall(name=name, arguments=item.arguments),
-    )
-
-
-def _read_text(content: JsonValue) -> str:
-    """A text, or the texts of a list of parts; what a model refused with counts as said."""
-    if isinstance(content, str):
-        return content
-    parts = [_Part.model_validate(one) for one in content if isinstance(one, dict)] if isinstance(content, list) else []
-    return "".join(text for part in parts for text in (part.text, part.refusal) if isinstance(text, str))
 
 
 # What agents send, and what they are answered.
