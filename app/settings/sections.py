@@ -217,7 +217,8 @@ class ForeignSettings(Frozen):
     args: dict[str, JsonValue] = {}
     """Fields of the task set's config, or arguments of `load_environment` (`verifiers`)."""
     folders: tuple[Path, ...] = ()
-    """What the child may read besides its packages; modules are looked for there first (`verifiers`)."""
+    """What the child may read besides its packages; modules are looked for there first. Where the service is root, the
+    user `nobody` must be able to read them (`verifiers`)."""
     variables: tuple[str, ...] = ()
     """Names of the service's variables that the child gets; it sees no others (`verifiers`)."""
     tasks: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
@@ -246,7 +247,8 @@ class ForeignSettings(Frozen):
 
     @model_validator(mode="after")
     def _require_server(self) -> Self:
-        given = self.model_fields_set - {"serve"}
+        fields = type(self).model_fields
+        given = {name for name in fields if getattr(self, name) != fields[name].default} - {"serve"}
         kind = None if self.serve is None else _FOREIGN_KINDS[self.serve]
         if kind is None:
             stray = given & ForeignSettings.model_fields.keys()
