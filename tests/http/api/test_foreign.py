@@ -150,7 +150,7 @@ def test_it_is_served_as_ours_and_beside_them(foreign: Foreign, client: TestClie
     mix = [{"env": "words"}, {"env": "mastermind"}]
     tasks = client.post("/next-batch", json={"batch_size": 4, "run": "run", "mix": mix}).json()["tasks"]
     (ours, theirs) = ([task for task in tasks if task["environment"] == name] for name in ("mastermind", "words"))
-    said = [(task, {"messages": trainer.play(task, foreign.says)}) for task in theirs]
+    said: list[tuple[Any, Any]] = [(task, {"messages": trainer.play(task, foreign.says)}) for task in theirs]
     said += [(task, {"text": "<answer>AAA</answer>"}) for task in ours]
     groups = [{"task_id": task["task_id"], "lease_id": task["lease_id"], "completions": [one]} for task, one in said]
     scored = client.post("/score", json={"run": "run", "groups": groups}).json()["groups"]
