@@ -5,7 +5,7 @@ python examples/trl_environment.py http://127.0.0.1:8000 Qwen/Qwen3-0.6B rows.js
 
 You will see the reward of each environment in TRL's log.
 
-Turns: TRL goes on only after a tool call, so an environment with turns has the extra tool `reply`.
+Turns: TRL goes on only after a tool call, so a task of several turns has the extra tool `reply`.
 Groups: the samples of a prompt are scored in one request.
 Ranks: each scores what it sampled; let `per_device_train_batch_size` be a multiple of `num_generations`.
 Retries: `send` asks again for a quarter of an hour. What is sent twice is scored once.
@@ -90,10 +90,8 @@ class Episode:
         if self._lost:
             return None
         first, last = completion[0], completion[-1]
-        if not self._several_turns:  # what follows a reply's own calls is no part of it
+        if not self._several_turns:  # its words and all of its calls; what follows those is no part of it
             transcript, cut = [spoken(first)], len(completion) == 1 and ids[-1] not in ends
-        elif self._over and len(self._transcript) == 1 and "tool_calls" in self._transcript[0]:
-            transcript, cut = [spoken(first)], False  # one reply was all: its words, and all of its calls
         elif self._over or last["role"] != "assistant" or last.get("tool_calls"):
             transcript, cut = self._transcript or [spoken(first)], False
         else:
@@ -117,18 +115,18 @@ def spoken(message: dict[str, Any]) -> dict[str, Any]:
 
 def kind(row: dict[str, Any]) -> str:
     """TRL shows the same tools wherever the column `environment` is the same."""
-    return f"{row['environment']}-{hashlib.sha256(row['tools'].encode()).hexdigest()[:8]}"
+    shown = hashlib.sha256(row["tools"].encode()).hexdigest()[:8]
+    return f"{row['environment']}-{shown}{'-turns' * (row['max_turns'] > 1)}"
 
 
 def factories(gateway: httpx.Client, rows: Dataset) -> dict[str, Callable[[], Episode]]:
     """One for each kind of row."""
-    several = {one["name"] for one in send(gateway, "/envs")["environments"] if one["multi_turn"]}
     made: dict[str, Callable[[], Episode]] = {}
-    for row in rows.select_columns(["environment", "tools"]):
-        name = row["environment"]
-        tools = json.loads(row["tools"]) + ([REPLY] if name in several else [])
+    for row in rows.select_columns(["environment", "tools", "max_turns"]):
+        name, several = row["environment"], row["max_turns"] > 1
+        tools = json.loads(row["tools"]) + [REPLY] * several
         places = {schema["function"]["name"]: lambda self: None for schema in tools}
-        made[kind(row)] = partial(type("Played", (Episode,), places), gateway, name, name in several, tools)
+        made[kind(row)] = partial(type("Played", (Episode,), places), gateway, name, several, tools)
     return made
 
 

@@ -233,7 +233,8 @@ class ForeignSettings(Frozen):
 
     @model_validator(mode="after")
     def _require_server(self) -> Self:
-        given = self.model_fields_set - {"serve"}
+        fields = type(self).model_fields
+        given = {name for name in fields if getattr(self, name) != fields[name].default} - {"serve"}
         if self.serve is None:
             stray = given & ForeignSettings.model_fields.keys()
         else:

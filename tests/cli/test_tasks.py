@@ -16,6 +16,7 @@ from tests.support.tables import read_table
 
 class Tables(Frozen):
     columns: tuple[tuple[str, str, str], ...]
+    whole: tuple[tuple[tuple[str, ...], int | None], ...]
     wrong: tuple[tuple[tuple[str, ...], str], ...]
 
 
@@ -40,7 +41,8 @@ def columns(trainer: str, task: dict[str, Any], split: str, index: int) -> dict[
     tools = json.dumps(task["tools"], separators=(",", ":"), sort_keys=True, ensure_ascii=False)
     match trainer:
         case "trl":
-            return {"prompt": prompt, **label, "environment": task["environment"], "tools": tools}
+            about = {"environment": task["environment"], "max_turns": task["max_turns"]}
+            return {"prompt": prompt, **label, **about, "tools": tools}
         case "openrlhf":
             return {"prompt": prompt, "label": text}
         case "slime":
@@ -104,14 +106,16 @@ def test_tools_are_beside_the_prompt(served: Served, tmp_path: Path, environment
     assert (done.returncode, rows) == (0, [columns(trainer, task, "train", at) for at, task in enumerate(tasks)])
 
 
-@pytest.mark.parametrize(("count", "rows"), [((), 1000), (("--first", "990", "--count", "20"), 10)])
+@pytest.mark.parametrize(("arguments", "rows"), TABLES.whole)
 def test_a_split_with_an_end_is_written_to_its_end(
-    served: Served, tmp_path: Path, count: tuple[str, ...], rows: int
+    served: Served, tmp_path: Path, arguments: tuple[str, ...], rows: int
 ) -> None:
+    """Each task once, also where params decide how many there are."""
     file = tmp_path / "rows.jsonl"
-    done = command(file, "--env", "gsm8k", "--split", "test", *count, url=f"{served.url}/")
-    found = {json.loads(line)["task_id"] for line in file.read_text().splitlines()}
-    assert (done.returncode, len(found), f"{rows:,} tasks of gsm8k" in done.stderr) == (0, rows, True)
+    done = command(file, *arguments, url=f"{served.url}/")
+    found = [json.loads(line)["task_id"] for line in file.read_text().splitlines()]
+    said = f"{len(found):,} tasks of {arguments[1]}" in done.stderr
+    assert (done.returncode, len(found), said) == (0, rows or len({*found}), True)
 
 
 def test_what_was_written_can_be_scored_and_nothing_is_leased(served: Served, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,6 +36,7 @@ from app.features.exports.model import (
 from app.features.exports.routes import NEWEST_GROUP
 from app.features.exports.rows import JSON_LINES_ONLY, PROMPT_ROW_TYPES, PromptRow, Trainer, build_prompt_row
 from app.features.exports.service import RowEncoder, build_encoder
+from app.service.requests import HandedOutTask
 from app.terminal import ADVANCED
 from app.terminal.client import (
     ApiKey,
@@ -251,7 +252,7 @@ def _download(url: str, api_key: str, wanted: ExportRequest, part: Path) -> tupl
 _ENDLESS: Final = 1_000
 """Default number of rows of an endless split."""
 _MOST: Final = 100_000
-"""Default maximum of rows of a test split whose size depends on params."""
+"""Default maximum of rows of a split whose size depends on params."""
 _A_BATCH: Final = 256
 """Tasks of one request."""
 
@@ -351,15 +352,25 @@ async def _write_rows(
 
 async def _fetch_rows(gateway: GatewayClient, wanted: _PromptExportSpec, count: int) -> AsyncIterator[list[PromptRow]]:
     fetched = 0
+    seen: set[str] = set()
     while fetched < count:
         cursor = wanted.first + fetched
         body = wanted.build_request(min(_A_BATCH, count - fetched), cursor)
         batch = await gateway.fetch_next_batch(body, wanted.environment)
-        indexed = enumerate(batch.tasks, start=cursor)
-        yield [build_prompt_row(wanted.trainer, task, wanted.split, index) for index, task in indexed]
-        fetched += len(batch.tasks)
-        if batch.exhausted or not batch.tasks:
+        # Tasks of training come again without end: the whole split is what comes before the first does.
+        tasks = batch.tasks if wanted.count else [*_take_until_repeated(batch.tasks, seen)]
+        yield [build_prompt_row(wanted.trainer, task, wanted.split, index) for index, task in enumerate(tasks, cursor)]
+        fetched += len(tasks)
+        if batch.exhausted or not tasks or len(tasks) < len(batch.tasks):
             break
+
+
+def _take_until_repeated(tasks: Iterable[HandedOutTask], seen: set[str]) -> Iterator[HandedOutTask]:
+    for task in tasks:
+        if task.task_id in seen:
+            return
+        seen.add(task.task_id)
+        yield task
 
 
 async def _count_rows(gateway: GatewayClient, wanted: _PromptExportSpec) -> int:
@@ -368,7 +379,7 @@ async def _count_rows(gateway: GatewayClient, wanted: _PromptExportSpec) -> int:
     size = next((split.size for split in environment.splits if split.name == wanted.split), None)
     if wanted.count is not None or size is None:
         return wanted.count or _ENDLESS
-    return max(size, _MOST) if wanted.params and wanted.split == "test" else size
+    return max(size, _MOST) if wanted.params else size
 
 
 # Files.

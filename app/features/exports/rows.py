@@ -291,6 +291,7 @@ class TrlPrompt(Frozen):
     task_id: str
     purpose: str
     environment: str
+    max_turns: int
     tools: str
     """OpenAI tool specifications as a JSON string; `[]` without tools."""
 
@@ -441,7 +442,8 @@ def build_prompt_row(trainer: Trainer, task: HandedOutTask, split: Split, index:
     label = TaskLabel(task_id=task.task_id, purpose="eval" if split == "test" else "train")
     match trainer:
         case "trl":
-            return TrlPrompt(prompt=prompt, **dict(label), environment=task.environment, tools=tools)
+            environment, turns = task.environment, task.max_turns
+            return TrlPrompt(prompt=prompt, **dict(label), environment=environment, max_turns=turns, tools=tools)
         case "openrlhf":
             return OpenRlhfPrompt(prompt=prompt, label=_format_label(label))
         case "slime":
