@@ -340,7 +340,7 @@ class HostedEpisodes:
             return HostedStep(failure=words, diverged=True)
         session = await self._open(server, host)
         try:
-            server.replayed += 1
+            server.replayed += bool(move.before)
             if host.opening is not None and not _is_same_opening(session.opening, host.opening):
                 await session.close()
                 return _diverge(server, "another session of the same task began otherwise")
