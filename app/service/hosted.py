@@ -259,9 +259,12 @@ class HostedEpisodes:
     async def score(self, task_id: str, host: EpisodeHost, completions: Sequence[Completion]) -> list[Score]:
         """One for each, in order. Messages that were not stepped are sent now, and an episode that is not done ends
         here: it is scored as it stands. Never raises for what the server does."""
-        return await asyncio.gather(*(self._score_one(task_id, host, one) for one in completions))
+        ended: list[str] = []
+        scores = await asyncio.gather(*(self._score_one(task_id, host, one, ended) for one in completions))
+        await self._release(host, ended)
+        return scores
 
-    async def _score_one(self, task_id: str, host: EpisodeHost, completion: Completion) -> Score:
+    async def _score_one(self, task_id: str, host: EpisodeHost, completion: Completion, ended: list[str]) -> Score:
         messages = completion.messages or (Message(role="assistant", content=completion.answer),)
         try:
             transcript = HostedTranscript.read(task_id, host, messages)
@@ -275,7 +278,7 @@ class HostedEpisodes:
             await self._complete(host, transcript, stored)
         except HostFailed as error:
             return Score.unscored("environment_failed", error.detail)
-        await self._release(host, transcript)
+        ended.append(transcript.keys[-1])
         steps = [stored[key] for key in (*transcript.keys, transcript.end_key) if key in stored]
         return score_steps(steps, host.reward_range)
 
@@ -286,12 +289,11 @@ class HostedEpisodes:
         if host.finishes and not stored[last].is_over and transcript.end_key not in stored:
             stored[transcript.end_key] = await self._play_once(host, transcript, stored, ends=True)
 
-    async def _release(self, host: EpisodeHost, transcript: HostedTranscript) -> None:
+    async def _release(self, host: EpisodeHost, ended: Sequence[str]) -> None:
         """Nobody steps an episode that was scored: what it held is free for others."""
         server = self._servers.get(host.server)
-        session = None if server is None else server.take(transcript.keys[-1])
-        if session is not None:
-            await session.close()
+        held = [] if server is None else map(server.take, ended)
+        await asyncio.gather(*(session.close() for session in held if session is not None))
 
     # One answer
 
@@ -307,7 +309,7 @@ class HostedEpisodes:
         async with self._enter(move.host) as server:
             session = server.take(move.held_key)
             if session is not None:
-                with suppress(SessionLost):  # while nobody used it, so it is played again
+                with suppress(SessionLost):  # while nobody used it or before it answered: it is played again
                     return await self._play_in(server, session, move)
             try:
                 found = await self._reopen(server, move, stored)
