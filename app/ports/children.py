@@ -25,7 +25,8 @@ class ChildProgram:
     memory_mb: int = 8192
     """Address space of each of its processes."""
     file_mb: int = 1024
-    """All that it writes, which is gone when it ends."""
+    """A file at most, and in a jail each of its three folders in memory: its own, `/tmp` and `/dev/shm`. They are gone
+    when it ends."""
     trusted: bool = False
     """It runs without a jail, with the rights of the service: it has the network, and can read the service's files."""
 

@@ -91,6 +91,12 @@ class JailedChildren:
         self._read_variable = read_variable
 
     async def start(self, program: ChildProgram) -> JailedChild:
+        try:
+            return await self._start(program)
+        except OSError as error:
+            raise HostFailed(f"{program.interpreter} could not be started: {error}") from error
+
+    async def _start(self, program: ChildProgram) -> JailedChild:
         if not program.interpreter.is_file():
             raise HostFailed(f"there is no interpreter {program.interpreter}")
         interpreter = str(program.interpreter.absolute())  # not resolved: the name is what finds its packages

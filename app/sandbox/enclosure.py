@@ -8,7 +8,7 @@ namespaces  its own file tree with nothing but system libraries, its interpreter
             was given, all read-only; a directory of limited size in memory, which is gone with it; no processes but its
             own; a network that is nothing but its own loopback
 seccomp     no namespaces, mounts, tracing, kernel keys, modules and the like
-limits      address space of each process, number of processes and open files
+limits      address space of each process, size of files, number of processes and open files
 user        nobody, without capabilities
 
 It keeps away the network, the files of the service with its database, settings and secrets, the service's processes and
@@ -88,7 +88,7 @@ def enclose(service: int, text: str) -> NoReturn:
     _prefer_for_oom()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if order["trusted"]:
-        _limit(order["memory_mb"])
+        _limit(order)
         _load(order)
     kind = next((kind for kind in _KINDS if _can_do(partial(_enter, kind, order))), None)
     if kind is None:
@@ -113,7 +113,7 @@ def _become(kind: str, order: Mapping[str, Any]) -> NoReturn:
     """The first process of its namespace: all others end with it."""
     try:
         os.chdir(ROOM)
-        _limit(order["memory_mb"])
+        _limit(order)
         _lower(resource.RLIMIT_NPROC, _PROCESSES)
         if kind == "root":
             become_nobody()
@@ -127,7 +127,8 @@ def _become(kind: str, order: Mapping[str, Any]) -> NoReturn:
 
 
 def _load(order: Mapping[str, Any]) -> NoReturn:
-    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    if sys.platform == "linux":
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
     os.execv(order["command"][0], order["command"])  # noqa: S606  # what this process is for
 
 
@@ -168,8 +169,9 @@ def _raise_loopback() -> None:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH14x", b"lo", _UP_AND_RUNNING))
 
 
-def _limit(memory_mb: int) -> None:
-    _lower(resource.RLIMIT_AS, memory_mb * MEBIBYTE)
+def _limit(order: Mapping[str, Any]) -> None:
+    _lower(resource.RLIMIT_AS, order["memory_mb"] * MEBIBYTE)
+    _lower(resource.RLIMIT_FSIZE, order["file_mb"] * MEBIBYTE)
     _lower(resource.RLIMIT_NOFILE, _OPEN_FILES)
     _lower(resource.RLIMIT_CORE, 0)
 

@@ -204,7 +204,8 @@ class ForeignSettings(Frozen):
     args: dict[str, JsonValue] = {}
     """Fields of the task set's config, or arguments of `load_environment` (`verifiers`)."""
     folders: tuple[Path, ...] = ()
-    """What the child may read besides its packages; modules are looked for there first (`verifiers`)."""
+    """What the child may read besides its packages; modules are looked for there first. Where the service is root, the
+    user `nobody` must be able to read them (`verifiers`)."""
     variables: tuple[str, ...] = ()
     """Names of the service's variables that the child gets; it sees no others (`verifiers`)."""
     tasks: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000

@@ -59,7 +59,7 @@ async def test_the_jail_leaves_it_packages_processes_and_a_loopback(tmp_path: Pa
     assert told == (expected, b"a print\n")
 
 
-def test_a_child_dies_with_the_service() -> None:
+def test_a_child_dies_with_the_service(tmp_path: Path) -> None:
     program = (
         "import asyncio, pathlib, sys\n"
         "from app.ports.children import ChildProgram\n"
@@ -71,7 +71,8 @@ def test_a_child_dies_with_the_service() -> None:
         "    await child.wait()\n"
         "asyncio.run(main())\n"
     )
-    service = subprocess.Popen([sys.executable, "-c", program, NOSY], cwd=ROOT, stdout=subprocess.PIPE)
+    command, variables = [sys.executable, "-c", program, str(NOSY)], {**os.environ, "TMPDIR": str(tmp_path)}
+    service = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE)
     with service:
         assert service.stdout is not None
         child = os.pidfd_open(int(service.stdout.readline()))

@@ -139,7 +139,7 @@ async def test_what_is_not_served_is_refused_with_the_reason() -> None:
 @pytest.mark.skipif(not LEGACY, reason="ATROPOS_TEST_VERIFIERS_LEGACY names no interpreter")
 async def test_environments_of_verifiers_before_0_4_are_played_too() -> None:
     async with serving("legacy_sums", python=Path(LEGACY), count=3) as (server, description):
-        steps = [(await play(server, 1, says(reply)))[0] for reply in ("it is 2", "raise")]
+        steps = [(await play(server, 1, says(reply)))[0] for reply in ("it is 2", "raise", "")]
         steps += await play(server, 1, finishes=True)
     early = "the episode ended early, and verifiers before 0.4 scores no such episode"
     assert (len((description.rows or {})["train"]), steps) == (
@@ -147,6 +147,7 @@ async def test_environments_of_verifiers_before_0_4_are_played_too() -> None:
         [
             HostedStep(done=True, reward=1.0, parts={"right": 1.0, "num_turns": 1.0}),
             HostedStep(done=True, failure="Error calling reward function right: the reward broke"),
+            HostedStep(done=True, failure="EmptyModelResponseError"),
             HostedStep(done=True, failure=early),
         ],
     )

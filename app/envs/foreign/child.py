@@ -55,7 +55,7 @@ class RunningChild:
         answer: asyncio.Future[JsonValue] = asyncio.get_running_loop().create_future()
         self.waiting[number] = answer
         try:
-            self.child.writer.write(json.dumps({"id": number, "call": name, **arguments}).encode() + b"\n")
+            self._write({"id": number, "call": name, **arguments})
             await self.child.writer.drain()
             async with asyncio.timeout(seconds):
                 return await answer
@@ -65,6 +65,11 @@ class RunningChild:
             raise HostFailed(f"{self.name}: its process was lost") from error
         finally:
             self.waiting.pop(number, None)
+            if not answer.done() or answer.cancelled():
+                self._write({"abandon": number})
+
+    def _write(self, line: Mapping[str, JsonValue]) -> None:
+        self.child.writer.write(json.dumps(line).encode() + b"\n")
 
     async def read_answers(self) -> str:
         """Until it ends, or prints what is no answer. Returns why."""

@@ -15,6 +15,7 @@ its answers from being wrong: whoever configures a package trusts its rewards.
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +36,8 @@ _PAGE: Final = 200
 _LOAD_SECONDS: Final = 300.0
 """For loading a package, and for reading its tasks."""
 _PROBE: Final = Message(role="assistant", content="A reply that tries whether an episode can be played again.")
+_MOST_PARTS: Final = 64
+_MOST_REASON: Final = 500
 _OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
 
@@ -284,14 +287,16 @@ def _read_messages(told: Mapping[str, Any]) -> tuple[Message, ...]:
         read = tuple(Message.model_validate(message) for message in messages)
     except ValidationError as error:
         raise HostFailed(f"the child sent a message that cannot be read: {error.errors()[0]['msg']}") from None
-    if any(len(message.content or "") > MOST_TEXT for message in read):
-        raise HostFailed(f"the environment sent a message of more than {MOST_TEXT} characters")
+    if sum(len(message.model_dump_json()) for message in read) > MOST_TEXT:
+        raise HostFailed(f"the environment sent messages of more than {MOST_TEXT} characters")
     return read
 
 
 def _read_tool(told: JsonValue) -> ToolSpec:
     function = _require_object(_require_object(told).get("function"))
     fields = {name: function[name] for name in FunctionSpec.model_fields if function.get(name) is not None}
+    if len(str(fields)) > MOST_TEXT:
+        raise HostFailed(f"the environment offered a tool of more than {MOST_TEXT} characters")
     try:
         return ToolSpec(function=FunctionSpec.model_validate(fields))
     except ValidationError as error:
@@ -302,9 +307,13 @@ def _read_step(told: JsonValue) -> HostedStep:
     step = _require_object(told)
     if not isinstance(step.get("reward"), int | float | None):
         raise HostFailed("the environment gave a reward that is no number")
-    fields = {name: step[name] for name in ("done", "reward", "parts", "failure") if name in step}
+    fields = {name: step[name] for name in ("done", "reward") if name in step}
+    parts = dict(islice(_require_object(step.get("parts", {})).items(), _MOST_PARTS))
+    failure = str(step.get("failure", ""))[:_MOST_REASON]
     try:
-        return HostedStep.model_validate({**fields, "messages": _read_messages(step)})
+        return HostedStep.model_validate(
+            {**fields, "parts": parts, "failure": failure, "messages": _read_messages(step)}
+        )
     except ValidationError as error:
         raise HostFailed(f"the environment gave an answer that cannot be read: {error.errors()[0]['msg']}") from None
 

@@ -2,7 +2,8 @@
 and packages of that interpreter; nothing of the service is imported here.
 
 It reads calls from stdin and answers on stdout, both lines of JSON: `{"id", "call", ...}` and `{"id", "result"}` or
-`{"id", "error"}`. What packages print goes to stderr. It ends when stdin does.
+`{"id", "error"}`. A line `{"abandon"}` with the id of a call cancels it. What packages print goes to stderr. It ends
+when stdin does.
 
 An environment drives its model itself, and here the model is whoever calls. So its endpoint is a server on loopback
 that parks each request until the next message of the model comes: `open` and `step` return when the next request is
@@ -51,7 +52,12 @@ class Broken(Exception):
 
 
 def describe_error(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:_MOST_REASON]
+    """With what it came from: that a package is not found may mean that one is missing which it imports."""
+    words, cause = f"{type(error).__name__}: {error}", error.__cause__
+    origin = (
+        "" if cause is None or str(cause) in words else f" (from {type(cause).__name__}: {cause})"[: _MOST_REASON // 2]
+    )
+    return " ".join((words[: _MOST_REASON - len(origin)] + origin).split())
 
 
 # The model's endpoint
@@ -61,7 +67,13 @@ class Parked:
     """A request for the model's next message."""
 
     def __init__(self, body: Json) -> None:
-        self.messages = [_plain(message) for message in body.get("messages") or ()]
+        self.messages: list[Json] = []
+        self.trouble = ""
+        """Why it cannot be shown."""
+        try:
+            self.messages = [_plain(message) for message in body.get("messages") or ()]
+        except Broken as broken:
+            self.trouble = str(broken)
         self.tools: list[Json] = body.get("tools") or []
         self.answer: asyncio.Future[Json | None] = asyncio.get_running_loop().create_future()
         """A completion, or None: the episode ends before the model speaks again."""
@@ -172,6 +184,8 @@ class Episode:
 
     async def close(self) -> None:
         self._run.cancel()
+        if self._parked is not None and not self._parked.answer.done():
+            self._parked.answer.set_result(None)  # whoever waits for it in the endpoint
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await self._run
 
@@ -201,8 +215,8 @@ class Episode:
         before, self._parked = self._parked, parked
         if ended:
             return []
-        if self.trouble:
-            raise Broken(self.trouble)
+        if trouble := self.trouble or parked.trouble:
+            raise Broken(trouble)
         if before is not None:
             if parked.messages[: self._known - 1] != before.messages or parked.tools != before.tools:
                 raise Broken("the environment rewrote the conversation, which is not served")
@@ -243,8 +257,6 @@ def _is_number(value: object) -> bool:
 class Package(Protocol):
     """What is served of a package, in either version of verifiers."""
 
-    notes: list[str]
-
     @property
     def scores_alone(self) -> bool:
         """Whether a reply is scored without an episode."""
@@ -273,7 +285,6 @@ class TasksetPackage:
         self._trace = importlib.import_module("verifiers.v1.trace")
         self._state = importlib.import_module("verifiers.v1.state")
         self._endpoint = endpoint
-        self.notes: list[str] = []
         _register_harness(self._vf)
         if self._loaders.default_harness_id(package) != "bash":
             raise Refused(f"{package} brings a harness of its own, which is a program that drives the model itself")
@@ -541,7 +552,6 @@ class LegacyPackage:
         self._openai = importlib.import_module("openai")
         self._endpoint = endpoint
         self._env = self._vf.load_environment(package, **args)
-        self.notes: list[str] = []
         self._errors: ContextVar[list[str]] = ContextVar("errors")
         """Of the episode in whose context a reward function runs."""
         for rubric in _list_rubrics(self._env.rubric):
@@ -629,9 +639,10 @@ def load_package(package: str, args: Json, max_turns: int, endpoint: Endpoint) -
 
 
 def identify(package: str) -> Json:
-    """Its version, and a digest of its sources: a folder has no version."""
-    module = sys.modules.get(name_module(package))
-    names = importlib.metadata.packages_distributions().get(name_module(package), [])
+    """Its version, and a digest of its sources, which are the version of a folder."""
+    name = name_module(package)
+    module = sys.modules.get(name) or sys.modules.get(f"verifiers.v1.tasksets.{name}")
+    names = importlib.metadata.packages_distributions().get(name, [])
     file = getattr(module, "__file__", None)
     sources = hashlib.sha256()
     if file is not None:
@@ -639,7 +650,7 @@ def identify(package: str) -> Json:
         for path in sorted(root.rglob("*.py")) if root else [Path(file)]:
             sources.update(path.read_bytes() + b"\0")
     return {
-        "version": importlib.metadata.version(names[0]) if names else None,
+        "version": importlib.metadata.version(names[0]) if names else f"sources {sources.hexdigest()[:12]}",
         "sources": sources.hexdigest(),
         "verifiers": importlib.metadata.version("verifiers"),
     }
@@ -672,7 +683,7 @@ class Calls:
 
     async def read(self, most: int) -> Json:
         self._rows = list(self._loaded.read_rows(most))
-        return {"count": len(self._rows), "scores_alone": self._loaded.scores_alone, "notes": self._loaded.notes}
+        return {"count": len(self._rows), "scores_alone": self._loaded.scores_alone}
 
     async def rows(self, start: int, count: int) -> list[Json]:
         return self._rows[start : start + count]
@@ -739,16 +750,21 @@ async def read_lines(file: Any) -> AsyncIterator[bytes]:
 
 async def serve(calls: Any, orders: int, answers: int) -> None:
     """Answers until the orders end, many at once. `calls` has a method for each of CALLS."""
-    running: set[asyncio.Task[None]] = set()
+    running: dict[int, asyncio.Task[None]] = {}
 
     async def respond(request: Json) -> None:
-        told = await answer(calls, request)
-        write_line(answers, told)
+        number = request["id"]
+        try:
+            write_line(answers, await answer(calls, request))
+        finally:
+            running.pop(number)
 
     async for line in read_lines(os.fdopen(orders, "rb", buffering=0)):
-        task = asyncio.create_task(respond(json.loads(line)))
-        running.add(task)
-        task.add_done_callback(running.discard)
+        request = json.loads(line)
+        if "abandon" not in request:
+            running[request["id"]] = asyncio.create_task(respond(request))
+        elif (task := running.get(request["abandon"])) is not None:
+            task.cancel()
 
 
 def write_line(answers: int, told: Json) -> None:

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 PROMPT = [{"role": "user", "content": "Say something."}]
+ABANDONED: list[int] = []
 ANSWERS: dict[str, Any] = {
     "ping": {},
     "load": {"version": "1.0"},
@@ -25,15 +26,24 @@ def act(said: str) -> Any:
         os._exit(3)
     if said == "garbage":
         sys.stdout.write("a print of a package\n")
+    if said == "nothing":
+        return None
     if said == "sleep":
         time.sleep(600)
-    words = {"names": " ".join(sorted(os.environ)), "process": str(os.getpid())}.get(said, "Go on.")
+    words = {"names": " ".join(sorted(os.environ)), "process": str(os.getpid()), "abandoned": str(ABANDONED)}.get(
+        said, "Go on."
+    )
     return {"messages": [{"role": "user", "content": words}], "done": False}
 
 
 for line in sys.stdin:
     request = json.loads(line)
+    if "abandon" in request:
+        ABANDONED.append(request["abandon"])
+        continue
     name = request["call"]
     result = act(request["message"]["content"]) if name == "step" else ANSWERS[name]
+    if result is None:
+        continue
     sys.stdout.write(json.dumps({"id": request["id"], "result": result}) + "\n")
     sys.stdout.flush()

@@ -91,6 +91,18 @@ async def test_a_fault_is_a_failure_with_its_reason(said: str) -> None:
     assert failed.value.detail == FAULTS[said]
 
 
+async def test_a_call_that_nobody_waits_for_any_more_is_abandoned() -> None:
+    """An episode that was opened too late would stay open."""
+    async with serving() as server:
+        session = await server.open_session(Start("train", 0, 0))
+        waiting = asyncio.create_task(session.step(says("nothing")))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        told = await session.step(says("abandoned"))
+    assert len(told.messages[0].content or "") > len("[]")
+
+
 async def test_a_child_that_is_killed_loses_its_sessions_and_another_one_follows() -> None:
     async with serving() as server:
         session = await server.open_session(Start("train", 0, 0))
