@@ -512,16 +512,16 @@ def score_steps(steps: Sequence[HostedStep], within: RewardRange) -> Score:
     """The sum of the rewards that the server gave, unchanged. Unscored where it gave none or failed."""
     failed = next((step for step in steps if step.failure), None)
     if failed is not None:
-        return Score.unscored("replay_diverged" if failed.diverged else "environment_failed", failed.failure)
+        return Score.unscored("replay_diverged" if failed.diverged else "reward_missing", failed.failure)
     rewards = [step.reward for step in steps if step.reward is not None]
     if not rewards and all(step.refused for step in steps):
         words = "the environment was sent no action that it takes, so this is the least that `reward_range` names"
         return Score(outcome="scored", reward=within.least, gate=1.0, absolute=0.0, rationale=words)
     if not rewards:
-        return Score.unscored("environment_failed", "the environment gave no reward for this episode")
+        return Score.unscored("reward_missing", "the environment gave no reward for this episode")
     total = sum(rewards)
     if not (isfinite(total) and abs(total) <= MOST_REWARD):
-        return Score.unscored("environment_failed", "the rewards of this episode add up to no finite number")
+        return Score.unscored("reward_missing", "the rewards of this episode add up to no finite number")
     return Score(
         outcome="scored",
         reward=total,

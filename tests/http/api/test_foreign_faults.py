@@ -73,7 +73,7 @@ def test_no_reward_is_no_zero(trainer: Trainer, server: ScriptedServer) -> None:
     server.behaviour = Behaviour(rewards_nothing=True)
     task = trainer.lease()
     told = trainer.score(task, trainer.play(task, SAID))
-    assert told == ["environment_failed: the environment gave no reward for this episode"]
+    assert told == ["reward_missing: the environment gave no reward for this episode"]
 
 
 def test_who_sends_no_action_earns_the_least(trainer: Trainer, server: ScriptedServer) -> None:
