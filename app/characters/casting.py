@@ -119,6 +119,12 @@ class Cast:
         return () if self.scene.game_tools is None else offer_tools(self.sheet.actions, self.scene.game_tools)
 
     @property
+    def other_names(self) -> tuple[str, ...]:
+        """All that the scene's other characters are called."""
+        called = (name for sheet in self.others for name in (sheet.identity.name, *sheet.identity.aliases))
+        return (*(other.name for other in self.scene.others), *called)
+
+    @property
     def fault(self) -> SceneFault | None:
         """Why no reply could be right here: the scene's actions or its other characters do not fit the sheets."""
         if self.scene.acts is not None:
@@ -529,7 +535,7 @@ def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequen
         others=_deduplicate(
             [staging.player_name] if staging.player_name else [],
             [scene.bystander.name] if scene.bystander is not None else [],
-            _list_other_names(cast),
+            cast.other_names,
             ("Player", "User"),
         ),
         is_machine=sheet.identity.is_machine,
@@ -554,12 +560,6 @@ def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequen
         spoken_words_only=sheet.output.narration == "none",
         disabled=sheet.gates.disabled,
     )
-
-
-def _list_other_names(cast: Cast) -> tuple[str, ...]:
-    """All that the scene's other characters are called."""
-    called = (name for sheet in cast.others for name in (sheet.identity.name, *sheet.identity.aliases))
-    return (*(other.name for other in cast.scene.others), *called)
 
 
 def _list_kept_secrets(cast: Cast) -> Iterator[SecretTerms]:

@@ -10,26 +10,30 @@ speak by script. Their lines come in the player's message, each on a line of its
 character does not hear is in no prompt, and judges know it as a withheld event.
 
 Who speaks next is whom the last line names, else the first in the scene's order. The character speaks last in each
-turn, and may let it pass. Code verifies whether that is right (`turn_taking`); gates close on lines for others, on
-others' secrets, and on answers to what was not heard.
+turn, and may let it pass. Code verifies whether that is right (`turn_taking`), and that a reply does not say what
+another there would say; gates close on lines for others, on others' secrets, and on answers to what was not heard.
 """
 
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, model_validator
 
 from app.characters.actions import SceneFault, TemptingReply
-from app.characters.lorebooks import mentions, normalise_spelling, spell_spoken
+from app.characters.lorebooks import mentions, normalise_spelling, spell_spoken, split_spoken_words
 from app.characters.schema import SAID, CharacterSheet, Text, Word, Words
 from app.domain.scores import OUT_OF_TURN_CAP, SILENCE_CAP, TURN_TAKING, Score, VerifiedPart, add_part
 from app.domain.values import Frozen, Name
+from app.toolkit.templates import read_packaged_data
 
 PASSING_REPLY: Final = "(says nothing)"
 """The reply that lets a turn pass, in every language. An empty reply is none: models are empty by mistake, too."""
+NOBODY_SPOKE: Final = "[…]"
+"""The first message where the character speaks first. What stands between brackets is no speech of the player."""
 PLAYER: Final = "player"
 NPC: Final = "npc"
 TURN_SHARE: Final = 0.3
@@ -42,18 +46,37 @@ _MOST_LINES: Final = 24
 Passing = Literal["right", "wrong", "allowed"]
 """Whether the character may let a turn pass."""
 
-_WORTH: Final[dict[tuple[Passing, bool], float]] = {
-    ("right", True): 1.0,
-    ("right", False): 0.0,
-    ("wrong", True): 0.0,
-    ("wrong", False): 1.0,
+Move = Literal["passes", "speaks", "reports"]
+"""What a reply does with its turn. `reports`: it says what somebody else there would say."""
+
+_WORTH: Final[dict[tuple[Passing, Move], float]] = {
+    ("right", "passes"): 1.0,
+    ("wrong", "speaks"): 1.0,
     # Who only ever passes shows nothing of the character.
-    ("allowed", True): 0.5,
-    ("allowed", False): 1.0,
+    ("allowed", "passes"): 0.5,
+    ("allowed", "speaks"): 1.0,
 }
-"""What a turn is worth, by whether the character passes."""
+"""What a turn is worth; nothing where it is not named here."""
 
 _PASSED: Final = re.compile(r"[(\[*_]{1,3}\s?says\snothing[.]?\s?[)\]*_]{1,3}[.]?", re.IGNORECASE)
+
+
+_SENTENCE: Final = re.compile(r"[^.!?;:\n…]+")
+_QUESTION: Final = re.compile(r"([^.!?;\n…]+)\?")
+_STAGING: Final = re.compile(r"\*[^*]*\*")
+_READ: Final = 20_000
+"""Characters of a reply that are read."""
+
+
+class _SpeechWords(Frozen):
+    before: str
+    reports: str
+    asks: str
+
+
+_SPEECH: Final = read_packaged_data(
+    Path(__file__).with_name("company_words.yaml"), TypeAdapter(dict[str, _SpeechWords])
+)
 
 
 def _require_label(name: str) -> str:
@@ -181,8 +204,6 @@ def _find_order_faults(lines: Sequence[CompanyLine]) -> Iterator[str]:
     heard = [line for line in lines if line.is_heard]
     if not heard or heard[-1].speaker == NPC:
         yield "seat.lines: must end with a line of somebody else that the character hears"
-    if heard and heard[0].speaker == NPC:
-        yield "seat.lines: must begin with a line of somebody else that the character hears"
     if any(first.speaker == second.speaker == NPC for first, second in pairwise(heard)):
         yield "seat.lines: between two lines of the character somebody else speaks"
 
@@ -227,11 +248,9 @@ def find_seat_doubts(seats: Sequence[SeatTurn]) -> Iterator[SceneFault]:
     terms = list_unheard_terms(seats)
     for number, turn in enumerate(seats):
         field = "seat" if not number else f"turns.{number - 1}.seat"
-        passes = is_pass(turn.exemplar)
-        if _WORTH[turn.passing, passes] == 0.0:
-            yield SceneFault(
-                f"{field}.exemplar", f"it {'passes' if passes else 'speaks'}, and passing is {turn.passing}"
-            )
+        move: Move = "passes" if is_pass(turn.exemplar) else "speaks"
+        if (turn.passing, move) not in _WORTH:
+            yield SceneFault(f"{field}.exemplar", f"it {move}, and passing is {turn.passing}")
         said = normalise_spelling(turn.exemplar)
         if told := next((term for term in terms if mentions(said, normalise_spelling(term))), None):
             yield SceneFault(f"{field}.exemplar", f"it says {told!r} of a line that the character does not hear")
@@ -252,12 +271,13 @@ class SpokenTurn:
 
 
 def list_spoken_turns(lines: Sequence[CompanyLine]) -> tuple[SpokenTurn, ...]:
-    """As the character hears them, those of others in one text."""
+    """As the character hears them, those of others in one text. A message of the player stands before each of the
+    character: templates refuse a conversation that begins with the assistant."""
     turns: list[SpokenTurn] = []
     waiting: list[CompanyLine] = []
     for line in (one for one in lines if one.is_heard):
         if line.speaker == NPC:
-            turns += [SpokenTurn(False, write_heard(waiting)), SpokenTurn(True, line.text)]
+            turns += [SpokenTurn(False, write_heard(waiting) or NOBODY_SPOKE), SpokenTurn(True, line.text)]
             waiting = []
         else:
             waiting.append(line)
@@ -294,27 +314,78 @@ def is_pass(spoken: str) -> bool:
     return len(spoken) <= 2 * len(PASSING_REPLY) and _PASSED.fullmatch(spoken.strip()) is not None
 
 
-def verify_turns(passes: Sequence[bool], wanted: Sequence[Passing]) -> VerifiedPart:
-    """The mean of what the turns are worth, those that were not played as 0. `passes`: by reply, whether it does."""
-    played = list(zip(wanted, passes, strict=False))
-    value = sum(_WORTH[turn] for turn in played) / len(wanted)
-    flags, note = [], "each turn is taken or left as it should be"
-    if ("wrong", True) in played:
-        flags, note = ["passes_when_asked"], "it says nothing where the character is asked"
-    if ("right", False) in played:
-        flags, note = [*flags, "out_of_turn"], "it speaks where somebody else was asked"
-    if len(played) < len(wanted):
-        note = "it ends before the scene does"
-    elif not flags and value < 1.0:
-        note = "it says nothing where it might have spoken"
-    cap = min((_CAPS[flag] for flag in flags), default=None)
-    return VerifiedPart(TURN_TAKING, TURN_SHARE, value, note, tuple(flags), cap)
+def read_move(spoken: str, asked: str, names: Sequence[str], language: str) -> Move:
+    """`asked`: what was said before the reply. `names`: of the others in the scene. In a language without a list of
+    such words no reply reports."""
+    if is_pass(spoken):
+        return "passes"
+    speech = _SPEECH.get(language)
+    if speech is None or _asks_about(asked, names, speech):
+        return "speaks"
+    return "reports" if _reports_another(spoken, names, speech) else "speaks"
 
 
-def score_passes(passes: Sequence[bool], wanted: Sequence[Passing]) -> Score:
+def _asks_about(asked: str, names: Sequence[str], speech: _SpeechWords) -> bool:
+    """Whether somebody wants to know what another says: "What would Ines say?"."""
+    called = re.compile(rf" (?:{_list_called(names, speech.before.split())}) ")
+    words = frozenset(speech.asks.split())
+    questions = map(spell_spoken, _QUESTION.findall(asked))
+    return any(called.search(one) and not words.isdisjoint(one.split()) for one in questions)
+
+
+def _reports_another(spoken: str, names: Sequence[str], speech: _SpeechWords) -> bool:
+    """Whether a clause begins with one of them and tells what that one will or would say: "Ines will tell you that it
+    is late"."""
+    before = speech.before.split()
+    called = _list_called(names, before)
+    tells = re.compile(rf" (?:(?:{'|'.join(before)}) ){{0,2}}(?:(?:{called}) ){{1,3}}{speech.reports}")
+    # A comma may stand before what is told, so that a clause is read on over it.
+    return any(
+        tells.match(spell_spoken(" ".join(clauses[place : place + 3])))
+        for sentence in _SENTENCE.findall(_STAGING.sub(" ", spoken[:_READ]))
+        for clauses in [sentence.split(",")]
+        for place in range(len(clauses))
+    )
+
+
+def _list_called(names: Sequence[str], before: Collection[str]) -> str:
+    """A pattern of the words by which the others may be called, titles among them. Long ones may have another ending:
+    of "il dottor Lanzarotti" it is said "il dottore"."""
+    words = {word for name in names for word in split_spoken_words(name) if len(word) > 4 or word not in before}
+    called = (re.escape(word) + (r"\w{0,2}" if len(word) > 4 else "") for word in sorted(words))
+    return "|".join(called) or "(?!)"
+
+
+def verify_turns(moves: Sequence[Move], wanted: Sequence[Passing]) -> VerifiedPart:
+    """The mean of what the turns are worth, those that were not played as 0. `moves`: by reply."""
+    played = list(zip(wanted, moves, strict=False))
+    value = sum(_WORTH.get(turn, 0.0) for turn in played) / len(wanted)
+    flags = {
+        "passes_when_asked": ("wrong", "passes") in played,
+        "out_of_turn": any(passing == "right" and move != "passes" for passing, move in played),
+    }
+    said = tuple(flag for flag, is_so in flags.items() if is_so)
+    note = "it ends before the scene does" if len(played) < len(wanted) else _describe_turns(said, moves, value)
+    return VerifiedPart(TURN_TAKING, TURN_SHARE, value, note, said, min((_CAPS[flag] for flag in said), default=None))
+
+
+def _describe_turns(flags: Sequence[str], moves: Sequence[Move], value: float) -> str:
+    if "out_of_turn" in flags:
+        return "it speaks where somebody else was asked"
+    if "passes_when_asked" in flags:
+        return "it says nothing where the character is asked"
+    if "reports" in moves:
+        return "it says what somebody else would say"
+    if value < 1.0:
+        return "it says nothing where it might have spoken"
+    return "each turn is taken or left as it should be"
+
+
+def score_passes(moves: Sequence[Move], wanted: Sequence[Passing]) -> Score:
     """The score of an episode in which the character says nothing at all. The silence is worth what its worst turn is:
     no judge could read it."""
-    part = verify_turns(passes, wanted)
-    worst = min(_WORTH[turn] for turn in zip(wanted, passes, strict=False)) if len(passes) == len(wanted) else 0.0
+    part = verify_turns(moves, wanted)
+    worths = [_WORTH.get(turn, 0.0) for turn in zip(wanted, moves, strict=False)]
+    worst = min(worths) if len(moves) == len(wanted) else 0.0
     says = f"Nothing is said, so whether that is right is all that counts: {part.note}."
     return add_part(Score(outcome="scored", reward=worst, gate=1.0, absolute=worst, rationale=says), part)

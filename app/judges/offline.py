@@ -209,6 +209,7 @@ class _Reader:
         self._events = [(event, words - line or words) for event, words in own]
         listed = [event for event in withheld if isinstance(event, dict)] if isinstance(withheld, list) else []
         self._withheld = [term for event in listed for term in iterate_texts(event.get("leak_terms"))]
+        # Without a sheet a rubric may call anything so.
         remembers = sheet is None or "earlier_conversations" in document
         limits = bool(self._withheld or probes.must_not_mention)
         applies = {"knowledge_boundary": limits, "event_grounding": bool(self._events), "memory": remembers}

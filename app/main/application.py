@@ -64,6 +64,7 @@ from app.main.components import (
     build_players,
     build_retriever,
     build_tracer,
+    create_children,
     create_key_ring,
     discover,
     list_named_environments,
@@ -102,7 +103,7 @@ the groups finds one by its name. `/` shows in a browser what is kept."""
 
 def prepare_store(settings: Settings, announce: Callable[[str], None]) -> None:
     """What the first of several processes would do alone: checks the settings, migrates the store, makes a key."""
-    require_known_names(settings, add_foreign(discover(), build_foreign_servers(settings)))
+    require_known_names(settings, discover())
     store = Store.open(
         settings.database_url, find_packaged_folder("migrations"), prepare=settings.database_prepared_statements
     )
@@ -125,10 +126,11 @@ def create_app(
     `panels`, `retriever` and `programs` replace what would be discovered and configured, `clock` the present in groups,
     runs and leases; `announce` is told a key that was made. `metrics_folder` is what this process shares with others
     that serve the same ports."""
-    foreign = build_foreign_servers(settings)
-    classes = add_foreign(environments if environments is not None else discover(), foreign)
+    classes = environments if environments is not None else discover()
     if environments is None:
         require_known_names(settings, classes)
+    foreign = build_foreign_servers(settings, create_children(settings))
+    classes = add_foreign(classes, foreign)
     observer = PrometheusObserver(metrics_folder)
     store = Store.open(
         settings.database_url,

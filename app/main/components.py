@@ -44,7 +44,9 @@ from app.domain.runs import ScoringOptions
 from app.domain.tasks import Message
 from app.domain.values import Split, suggest
 from app.envs.foreign.contract import ForeignOptions, ForeignServer, build_environment
+from app.envs.foreign.nemo_gym import NemoGymOptions, NemoGymServer
 from app.envs.foreign.openenv import OpenEnvOptions, OpenEnvServer
+from app.envs.foreign.verifiers import VerifiersOptions, VerifiersServer
 from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaDraft
 from app.http.viewer.character_pages import PORTRAITS, CharacterPages
 from app.http.viewer.rendering import ViewerParts
@@ -60,12 +62,14 @@ from app.judges.panel import ConfiguredPanels, build_chat_judges, build_reward_j
 from app.judges.prompts import load_rubric
 from app.judges.reward_models import RewardModelConfig
 from app.main.store import Store
+from app.ports.children import Children
 from app.ports.environment import Environment, Workers
 from app.ports.judges import JudgeCache, ReadingPace
 from app.ports.players import PlayerModel
 from app.ports.retrieval import NoRetriever, Retriever
 from app.ports.tracing import Tracer
 from app.rag.remote import RemoteRetriever, RemoteRetrieverConfig
+from app.sandbox.children import JailedChildren
 from app.service.catalogue import Catalogue
 from app.settings import (
     PREFIX,
@@ -188,16 +192,18 @@ def _find_environments(module: ModuleType) -> list[type[Environment]]:
 # Environments that run on others' servers.
 
 
-def build_foreign_servers(settings: Settings) -> dict[str, ForeignServer]:
+def build_foreign_servers(settings: Settings, children: Children) -> dict[str, ForeignServer]:
     """By the name that each is served under. UserError for a key that cannot be had."""
     return {
-        name: build_foreign_server(settings, name, chosen)
+        name: build_foreign_server(settings, name, chosen, children)
         for name, chosen in settings.environments.items()
         if chosen.serve is not None
     }
 
 
-def build_foreign_server(settings: Settings, name: str, chosen: EnvironmentSettings) -> ForeignServer:
+def build_foreign_server(
+    settings: Settings, name: str, chosen: EnvironmentSettings, children: Children
+) -> ForeignServer:
     key = None if chosen.api_key_env is None else settings.read_secret(chosen.api_key_env)
     if chosen.api_key_env is not None and key is None:
         raise UserError(f"environments.{name}.api_key_env names {chosen.api_key_env}, which is not set")
@@ -209,20 +215,39 @@ def build_foreign_server(settings: Settings, name: str, chosen: EnvironmentSetti
         reward_range=chosen.reward_range,
         replay=chosen.replay,
     )
-    own = OpenEnvOptions(
+    if chosen.serve == "verifiers":
+        own = VerifiersOptions(
+            args=chosen.args,
+            folders=chosen.folders,
+            variables=chosen.variables,
+            tasks=chosen.tasks,
+            test=chosen.test,
+            trusted=chosen.trusted,
+            memory_mb=chosen.memory_mb,
+        )
+        return VerifiersServer(name, chosen.package, chosen.python or Path(), options, own, children)
+    if chosen.serve == "nemo_gym":
+        rows = NemoGymOptions(chosen.rows or Path(), chosen.test_rows)
+        return NemoGymServer(name, chosen.url, options, rows, key)
+    acting = OpenEnvOptions(
         chosen.action_field, chosen.observation_field, chosen.final_tool, chosen.reset, chosen.instructions
     )
-    return OpenEnvServer(name, chosen.url, options, own, key)
+    return OpenEnvServer(name, chosen.url, options, acting, key)
+
+
+def create_children(settings: Settings) -> Children:
+    """Those that foreign environments run in."""
+
+    def read_variable(name: str) -> str | None:
+        value = settings.read_secret(name)
+        return None if value is None else value.get_secret_value()
+
+    return JailedChildren(read_variable)
 
 
 def add_foreign(
     classes: Mapping[str, type[Environment]], servers: Mapping[str, ForeignServer]
 ) -> dict[str, type[Environment]]:
-    """UserError for a name that an environment of ours has."""
-    if taken := sorted(classes.keys() & servers.keys()):
-        raise UserError(
-            f"environments.{taken[0]} has `serve`, and an environment of ours is called so: choose another name"
-        )
     return {**classes, **{name: build_environment(server) for name, server in servers.items()}}
 
 
@@ -432,8 +457,9 @@ def create_key_ring(settings: Settings, store: Store, announce: Callable[[str], 
 
 def require_known_names(settings: Settings, environments: Mapping[str, type[Environment]]) -> None:
     """SettingsError naming each environment, data set and judge that is not there, each judge and rubric that cannot
-    be, and a database URL that is none."""
+    be, and a database URL that is none. `environments` are ours."""
     mistakes = [
+        *_find_taken_names(settings, environments),
         *_find_unknown_environments(settings, environments),
         *_find_unknown_judges(settings),
         *_find_broken_judges(settings),
@@ -459,11 +485,22 @@ def _find_named_environments(settings: Settings) -> list[tuple[tuple[str, ...], 
     ]
 
 
-def _find_unknown_environments(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
+def _find_taken_names(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
     return [
-        f"{find_where_set(key)}: there is no environment {name!r}{suggest(name, environments)}"
+        f"{find_where_set(('environments', name))}: it has `serve`, and an environment of ours is called so: "
+        "choose another name"
+        for name, chosen in settings.environments.items()
+        if chosen.serve is not None and name in environments
+    ]
+
+
+def _find_unknown_environments(settings: Settings, environments: Mapping[str, type[Environment]]) -> list[str]:
+    served = {name for name, chosen in settings.environments.items() if chosen.serve is not None}
+    known = {*environments, *served}
+    return [
+        f"{find_where_set(key)}: there is no environment {name!r}{suggest(name, known)}"
         for key, name in _find_named_environments(settings)
-        if name not in environments
+        if name not in known
     ]
 
 

@@ -179,6 +179,8 @@ class Environment(Protocol):
     takes_rubric: ClassVar[bool] = False
     """Whether the settings and runs may bring another rubric, which then replaces that of each case."""
     multi_turn: ClassVar[bool] = False
+    runs_elsewhere: ClassVar[bool] = False
+    """Whether its episodes run on another's server: `step` and `score` are then asked nothing."""
     runs_programs: ClassVar[bool] = False
     """Whether scoring runs programs written by models. Such environments serve only with strong isolation, or if
     forced."""
@@ -266,9 +268,9 @@ class Environment(Protocol):
         Pure."""
         return None
 
-    def find_host(self, task: Task) -> EpisodeHost | None:
-        """Where the episode runs, if that is another's server: `step` and `score` are then asked nothing. Pure."""
-        return None
+    def find_host(self, task: Task) -> EpisodeHost:
+        """Where the episode runs, of an environment that `runs_elsewhere`. Pure."""
+        raise InvalidRequest(f"{self.name} runs on no other server")
 
     def turn_rewards(self, task: Task, messages: Sequence[Message]) -> Sequence[float | None]:
         """What each message of the model adds to the reward, from -1 to 1, as far as it is known when the message

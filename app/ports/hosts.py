@@ -67,6 +67,11 @@ class EpisodeHost(Protocol):
         """Whether the same messages bring the same answers in another session."""
 
     @property
+    def finishes(self) -> bool:
+        """Whether an episode that ends before it is done has `finish` called: its rewards so far are all there is
+        otherwise."""
+
+    @property
     def max_turns(self) -> int: ...
 
     @property

@@ -68,7 +68,7 @@ class ConfinementPlan:
     @property
     def owner(self) -> int:
         """The user id of programs inside the namespace."""
-        return _NOBODY if self.nobody else os.geteuid()
+        return NOBODY if self.nobody else os.geteuid()
 
     @property
     def writing(self) -> bool:
@@ -103,7 +103,7 @@ class Confinement:
         # A new directory, not an emptied one: times and numbers of files and blocks would tell what was there.
         if self._room_bytes >= 0:
             _unmount_room()
-        _mount_room(file_bytes, self._plan.owner)
+        mount_room(_WORK_DIRECTORY, file_bytes, self._plan.owner)
         self._room_bytes = file_bytes
         # A Landlock rule belongs to the directory, not to its path, so a new directory needs a new ruleset.
         if self._plan.landlock:
@@ -179,12 +179,13 @@ _NEWNS, _NEWCGROUP, _NEWUTS, NEWIPC, _NEWUSER, NEWPID, _NEWNET = (
     0x40000000,
 )
 _OTHER_NAMESPACES: Final = _NEWUTS | NEWIPC | NEWPID | _NEWNET | _NEWCGROUP
+_ALL_NAMESPACES: Final = _OTHER_NAMESPACES | _NEWNS | _NEWUSER
 _RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
 _DETACH: Final = 2
 _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
 _AT_RECURSIVE: Final = 0x8000
 _AT_FDCWD: Final = -100
-_NOBODY: Final = 65534
+NOBODY: Final = 65534
 """The user id of programs inside and, if root starts them, outside."""
 
 _WORK_DIRECTORY: Final = "/work"
@@ -194,13 +195,13 @@ _MOUNT_POINTS: Final = ("/tmp", "/mnt", "/run", "/dev", "/sys")  # noqa: S108  #
 THIRD_PARTY_FOLDERS: Final = ("site-packages", "dist-packages")
 
 
-def enter_namespaces_as_user(library: tuple[str, ...], processes: int) -> None:
+def enter_namespaces_as_user(build_tree: Callable[[], None], processes: int) -> None:
     """Enters a user namespace and, with it, all others, which needs no privileges. Root becomes nobody first.
-    `processes` is a descriptor of /proc, which the new tree does not have."""
+    `build_tree` replaces the file tree; `processes` is a descriptor of /proc, which the new one does not have."""
     is_root = os.geteuid() == 0
     if is_root:
         _call_kernel("unshare", _NEWNS)
-        _build_tree(library)
+        build_tree()
         become_nobody()
         prctl(PR_SET_DUMPABLE, 1)  # else its own maps were not its own to write
     user, group = os.geteuid(), os.getegid()
@@ -208,61 +209,83 @@ def enter_namespaces_as_user(library: tuple[str, ...], processes: int) -> None:
     _hide_host_name()
     for name, text in (  # in this order: the kernel takes a gid_map from an ordinary user only after the refusal
         ("setgroups", "deny"),
-        ("uid_map", f"{_NOBODY} {user} 1"),
-        ("gid_map", f"{_NOBODY} {group} 1"),
+        ("uid_map", f"{NOBODY} {user} 1"),
+        ("gid_map", f"{NOBODY} {group} 1"),
     ):
         _write_file(processes, f"self/{name}", text)
     if not is_root:
-        _build_tree(library)
+        build_tree()
 
 
-def enter_namespaces_as_root(library: tuple[str, ...]) -> None:
+def enter_namespaces_as_root(build_tree: Callable[[], None]) -> None:
     """Enters namespaces with root's privileges, where user namespaces are not available."""
     _call_kernel("unshare", _NEWNS | _OTHER_NAMESPACES)
     _hide_host_name()
-    _build_tree(library)
+    build_tree()
 
 
 def become_nobody() -> None:
     """Groups first and the user last: afterwards neither could be changed."""
     os.setgroups([])
-    os.setresgid(_NOBODY, _NOBODY, _NOBODY)
-    os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, NOBODY)
 
 
-def _mount_room(size: int, owner: int) -> None:
-    """Mounts an empty directory of at most `size` bytes over the program's directory."""
+def mount_room(directory: str, size: int, owner: int, *, files: int = 256, executable: bool = False) -> None:
+    """Mounts an empty directory of at most `size` bytes and `files` files over this one."""
     # The kernel takes a size of 0 for no limit at all.
-    options = f"size={max(size, 4096)},nr_inodes=256,mode=700,uid={owner},gid={owner}"
-    _call_kernel("mount", b"none", _WORK_DIRECTORY.encode(), b"tmpfs", _NOSUID | _NODEV | _NOEXEC, options.encode())
+    options = f"size={max(size, 4096)},nr_inodes={files},mode=700,uid={owner},gid={owner}"
+    flags = _NOSUID | _NODEV | (0 if executable else _NOEXEC)
+    _call_kernel("mount", b"none", directory.encode(), b"tmpfs", flags, options.encode())
 
 
 def _unmount_room() -> None:
     _call_kernel("umount2", _WORK_DIRECTORY.encode(), _DETACH)
 
 
-def _build_tree(library: tuple[str, ...]) -> None:
+def build_library_tree(library: tuple[str, ...]) -> None:
     """Replaces the file tree by one with the library and an empty directory for the program, all read-only."""
-    root = next(path for path in _MOUNT_POINTS if os.path.isdir(path) and not _contains_library(path, library))  # noqa: PTH112
+    root = begin_tree(library)
+    for path in library:
+        show_path(root, path, hidden=THIRD_PARTY_FOLDERS)
+    os.mkdir(root + _WORK_DIRECTORY, 0o755)  # noqa: PTH102
+    end_tree(root)
+
+
+def begin_tree(paths: Iterable[str]) -> str:
+    """An empty tree, and where it lies until `end_tree`. `paths` are those that will be shown in it."""
+    paths = tuple(paths)
+    root = next(path for path in _MOUNT_POINTS if os.path.isdir(path) and not _contains_library(path, paths))  # noqa: PTH112
     # Private, else the machine's own tree would get every mount that is made here.
     _call_kernel("mount", None, b"/", None, _REC | _PRIVATE, None)
-    _call_kernel("mount", b"none", root.encode(), b"tmpfs", _NOSUID | _NODEV, b"size=256k,nr_inodes=256,mode=755")
-    for path in library:
+    _call_kernel("mount", b"none", root.encode(), b"tmpfs", _NOSUID | _NODEV, b"size=256k,nr_inodes=512,mode=755")
+    return root
+
+
+def show_path(root: str, path: str, hidden: Sequence[str] = (), *, device: bool = False) -> None:
+    """Shows a file or folder of the machine at the same place, read-only, but for folders in it called as in `hidden`.
+    A device may be written to."""
+    if os.path.isdir(path):  # noqa: PTH112
         os.makedirs(root + path, 0o755, exist_ok=True)  # noqa: PTH103
-        _call_kernel("mount", path.encode(), (root + path).encode(), None, _BIND | _REC, None)
-        for folder in THIRD_PARTY_FOLDERS:
-            if os.path.isdir(f"{root}{path}/{folder}"):  # noqa: PTH112
-                _call_kernel(
-                    "mount", b"none", f"{root}{path}/{folder}".encode(), b"tmpfs", _RDONLY | _NOSUID, b"size=4k"
-                )
+    else:
+        os.makedirs(os.path.dirname(root + path), 0o755, exist_ok=True)  # noqa: PTH103, PTH120
+        os.close(os.open(root + path, os.O_CREAT | os.O_WRONLY, 0o644))
+    _call_kernel("mount", path.encode(), (root + path).encode(), None, _BIND | _REC, None)
+    for folder in hidden:
+        if os.path.isdir(f"{root}{path}/{folder}"):  # noqa: PTH112
+            _call_kernel("mount", b"none", f"{root}{path}/{folder}".encode(), b"tmpfs", _RDONLY | _NOSUID, b"size=4k")
+    if not device:
         _make_read_only(root + path)
-    os.mkdir(root + _WORK_DIRECTORY, 0o755)  # noqa: PTH102
+
+
+def end_tree(root: str) -> None:
+    """Makes the tree that of this process, and itself read-only."""
     os.chdir(root)
     # Onto itself: the old tree then lies over the new one and is unmounted, without a directory to put it in.
     _call_kernel("pivot_root", b".", b".")
     _call_kernel("umount2", b".", _DETACH)
     os.chdir("/")
-    _make_read_only("/")
+    _make_read_only("/", recursive=False)
 
 
 def _hide_host_name() -> None:
@@ -275,13 +298,15 @@ def _contains_library(path: str, library: tuple[str, ...]) -> bool:
     return any(one == path or one.startswith(path + "/") for one in library)
 
 
-def _make_read_only(path: str) -> None:
-    """Makes a mount read-only, with all mounts below it."""
+def _make_read_only(path: str, *, recursive: bool = True) -> None:
+    """Makes a mount read-only, with all mounts below it or alone."""
     attributes = b"".join(
         value.to_bytes(8, "little") for value in (_MOUNT_ATTR_RDONLY | _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV, 0, 0, 0)
     )
     try:
-        _call_kernel("mount_setattr", _AT_FDCWD, path.encode(), _AT_RECURSIVE, attributes, len(attributes))
+        _call_kernel(
+            "mount_setattr", _AT_FDCWD, path.encode(), _AT_RECURSIVE if recursive else 0, attributes, len(attributes)
+        )
     except OSError as error:
         if error.errno != errno.ENOSYS:  # kernels before 5.12 do not have the call
             raise
@@ -398,6 +423,15 @@ _PLAIN_IOCTL: Final = (0x5401, 0x541B, 0x5450, 0x5451)
 """TCGETS, by which Python asks whether it writes to a terminal; FIONREAD, FIONCLEX, FIOCLEX."""
 
 
+_PLAIN_SOCKETS: Final = (int(socket.AF_UNIX), int(socket.AF_INET), int(socket.AF_INET6))
+_COMPANY: Final = """
+socket socketpair connect bind listen accept accept4 execve execveat fork vfork rt_sigqueueinfo rt_tgsigqueueinfo
+pidfd_open pidfd_send_signal
+"""
+"""Calls of FOREIGN that foreign programs may make: their processes see one another alone, and their network is a
+loopback of their own."""
+
+
 class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
 
@@ -472,6 +506,18 @@ def build_worker_filter() -> bytes:
     for signalling in ("kill", "tkill", "tgkill"):
         rules[special[signalling]] = _SyscallRule(ALLOW, argument=0, values=own)
     rules[special["prlimit64"]] = _SyscallRule(ALLOW, argument=0, values=(0, *own))
+    return _build_filter(rules, ALLOW)
+
+
+def build_child_filter() -> bytes:
+    """The filter for foreign programs: as that of workers, but they may start processes and talk over sockets, and
+    enter no namespaces. Raises OSError on other architectures."""
+    refused = look_up_numbers(FOREIGN).keys() - set(_COMPANY.split())
+    rules = {look_up_numbers(FOREIGN)[name]: _SyscallRule(_REFUSE) for name in refused}
+    special = look_up_numbers(CHECKED)
+    rules[look_up_numbers(FOREIGN)["socket"]] = _SyscallRule(ALLOW, argument=0, values=_PLAIN_SOCKETS)
+    rules[special["clone"]] = _SyscallRule(_REFUSE, argument=0, bits=_ALL_NAMESPACES, otherwise=ALLOW)
+    rules[special["clone3"]] = _SyscallRule(UNKNOWN)
     return _build_filter(rules, ALLOW)
 
 

@@ -28,6 +28,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final, NoReturn
@@ -46,6 +47,7 @@ from app.sandbox.confinement import (
     ConfinementPlan,
     bar_capabilities,
     become_nobody,
+    build_library_tree,
     build_program_filter,
     build_warden_filter,
     create_ruleset,
@@ -258,9 +260,9 @@ def _prepare_fork(plan: ConfinementPlan, processes: int) -> Callable[[], int]:
 
 def _enter_namespaces(kind: str, library: tuple[str, ...], processes: int) -> None:
     if kind == "user":
-        enter_namespaces_as_user(library, processes)
+        enter_namespaces_as_user(partial(build_library_tree, library), processes)
     elif kind == "root":
-        enter_namespaces_as_root(library)
+        enter_namespaces_as_root(partial(build_library_tree, library))
 
 
 def _die_with_parent() -> None:

@@ -440,9 +440,9 @@ class Dispatcher:
 
 def _find_need(environment: Environment, task: Task) -> ContextQuery | EpisodeHost | None:
     """What the prompt of a task waits for. All tasks of one environment wait for the same kind of thing."""
-    if task.messages:
-        return environment.query(task)
-    return environment.find_host(task)
+    if environment.runs_elsewhere:
+        return None if task.messages else environment.find_host(task)
+    return environment.query(task)
 
 
 def _refuse_contradictions(request: NextBatch | NextMixedBatch) -> None:

@@ -242,7 +242,7 @@ class HostedEpisodes:
         last = transcript.keys[-1]
         if last not in stored:
             stored[last] = await self._play_once(host, transcript, stored)
-        if not stored[last].is_over and transcript.end_key not in stored:
+        if host.finishes and not stored[last].is_over and transcript.end_key not in stored:
             stored[transcript.end_key] = await self._play_once(host, transcript, stored, ends=True)
 
     # One answer

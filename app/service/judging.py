@@ -140,7 +140,7 @@ class Scorer:
         task = remade or self._task_cache.get_task(hosted, record)
         what = _describe_task(record)
         player = hosted.environment.find_player(task) if hosted.environment.multi_turn else None
-        host = hosted.environment.find_host(task) if hosted.environment.multi_turn else None
+        host = hosted.environment.find_host(task) if hosted.environment.runs_elsewhere else None
         checked = None if player is None else await self._played.check(record.task_id, player, completions)
         budget = None
         if panel is not None and group.run is not None:

@@ -447,8 +447,8 @@ class EpisodeStepper:
         task = self._task_cache.get_task(hosted, record)
         if (player := hosted.environment.find_player(task)) is not None:
             turn = await self._played.step(request.task_id, player, request.messages)
-        elif (host := hosted.environment.find_host(task)) is not None:
-            turn = await self._elsewhere.step(request.task_id, host, request.messages)
+        elif hosted.environment.runs_elsewhere:
+            turn = await self._elsewhere.step(request.task_id, hosted.environment.find_host(task), request.messages)
         else:
             turn = hosted.environment.step(task, request.messages)
         # The last message has the rest of the reward, which scoring tells.

@@ -2,7 +2,9 @@
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
@@ -151,6 +153,25 @@ def _check_server_url(url: str) -> str:
     return url
 
 
+_OF_ALL_KINDS: Final = frozenset(
+    ("max_turns", "sessions", "deadline_seconds", "idle_seconds", "replay", "reward_range")
+)
+_OF_KIND: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        "openenv": frozenset(
+            ("url", "api_key_env", "action_field", "observation_field", "final_tool", "reset", "instructions")
+        ),
+        "nemo_gym": frozenset(("url", "api_key_env", "rows", "test_rows")),
+        "verifiers": frozenset(
+            ("package", "python", "args", "folders", "variables", "tasks", "test", "trusted", "memory_mb")
+        ),
+    }
+)
+_NEEDED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"openenv": ("url",), "nemo_gym": ("url", "rows"), "verifiers": ("package", "python")}
+)
+
+
 class ForeignSettings(Frozen):
     """An environment that runs on another's server, or in a child with packages of its own. See `docs/foreign.md`."""
 
@@ -172,6 +193,28 @@ class ForeignSettings(Frozen):
     """Further arguments of every reset (`openenv`)."""
     instructions: str = ""
     """A system message before the first observation (`openenv`)."""
+    rows: Path | None = None
+    """A file of rows, a JSON object a line, as NeMo Gym has them (`nemo_gym`)."""
+    test_rows: Path | None = None
+    """Rows of the test split (`nemo_gym`)."""
+    package: str = ""
+    """The module that exports the task set, or has `load_environment` (`verifiers`)."""
+    python: Path | None = None
+    """The interpreter of a virtual environment that has the package and verifiers (`verifiers`)."""
+    args: dict[str, JsonValue] = {}
+    """Fields of the task set's config, or arguments of `load_environment` (`verifiers`)."""
+    folders: tuple[Path, ...] = ()
+    """What the child may read besides its packages; modules are looked for there first (`verifiers`)."""
+    variables: tuple[str, ...] = ()
+    """Names of the service's variables that the child gets; it sees no others (`verifiers`)."""
+    tasks: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    """Tasks that are read at most (`verifiers`)."""
+    test: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """How many of the tasks, the last ones, are the test split (`verifiers`)."""
+    trusted: bool = False
+    """Run the child without a jail, with the service's rights and the network (`verifiers`)."""
+    memory_mb: Annotated[int, Field(ge=128, le=1_048_576)] = 8192
+    """Address space of each process of the child (`verifiers`)."""
     max_turns: Annotated[int, Field(ge=1, le=1000)] = 16
     """Replies of an episode at most."""
     sessions: Annotated[int, Field(ge=1, le=100_000)] = 8
@@ -190,8 +233,17 @@ class ForeignSettings(Frozen):
 
     @model_validator(mode="after")
     def _require_server(self) -> Self:
-        if self.serve in ("openenv", "nemo_gym") and not self.url:
-            raise ValueError(f"`serve: {self.serve}` needs a `url`")
+        fields = type(self).model_fields
+        given = {name for name in fields if getattr(self, name) != fields[name].default} - {"serve"}
+        if self.serve is None:
+            stray = given & ForeignSettings.model_fields.keys()
+        else:
+            stray = given - _OF_ALL_KINDS - _OF_KIND[self.serve]
+        if stray:
+            taker = "without `serve`" if self.serve is None else f"with `serve: {self.serve}`"
+            raise ValueError(f"`{min(stray)}` is not taken {taker}")
+        if self.serve is not None and (lacking := [name for name in _NEEDED[self.serve] if not getattr(self, name)]):
+            raise ValueError(f"`serve: {self.serve}` needs `{lacking[0]}`")
         if self.reward_range[0] >= self.reward_range[1]:
             raise ValueError("`reward_range` must be two numbers, the smaller one first")
         return self

@@ -51,7 +51,8 @@ OUTSIDE_THE_CORE = {
 
 
 def test_every_room_is_in_the_core_or_outside_of_it() -> None:
-    core = {name.removeprefix("app.") for name in CORE["source_modules"]}
+    # Environments of others speak to their servers; those of ours, and whatever they import, do not.
+    core = {name.removeprefix("app.").split(".")[0] for name in CORE["source_modules"]}
     # What asks the store cannot be kept from what that imports: its own contract is about its own lines.
     assert core == {*ROOMS} - OUTSIDE_THE_CORE - {"inference", "service"}
 

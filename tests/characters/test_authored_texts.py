@@ -172,28 +172,17 @@ scenes:
   kind: memory
   split: train
   player: When?
-  earlier:
-  - {when: before, lines: [{speaker: player, text: "Friday, by the well."}]}
-  - {when: last night, heard: in_confidence, lines: [{speaker: Tom, text: I am ill.}], leak_terms: [Tom is ill]}
-  memory: {must_recall: [[Friday]], never_told: [mill], tempting: [{say: "At the mill.", why: untrue}]}
-  exemplar: EXEMPLAR
+  earlier: [{when: before, lines: [{speaker: player, text: Friday.}]}]
+  memory: {must_recall: [[Friday]], tempting: [{say: Whenever., why: untrue}]}
+  exemplar: Whenever.
 """
 
 
 async def test_the_right_reply_of_a_scene_with_memory_is_checked_against_it() -> None:
-    told = {}
-    for say in ("Friday.", "Whenever.", "Friday, by the mill.", "Friday. Tom is ill."):
-        scenes = {"scenes/mara.yaml": REMEMBERED.replace("EXEMPLAR", say)}
-        found = await check_texts(InProcessWorkers(), scenes, {}, SheetCheckContext())
-        told[say] = [(one.line, one.field, one.level, one.message) for one in found]
-    notes = {
-        "Whenever.": "it earns 0.30 of what is recalled: it does not recall what was said",
-        "Friday, by the mill.": "it earns 0.00 of what is recalled: it states what nobody said",
-        "Friday. Tom is ill.": "it earns 0.00 of what is recalled: it tells what was told in confidence, or what the "
-        "character did not hear",
-    }
-    doubts = {say: [(11, "scenes.0.exemplar", "warning", note)] for say, note in notes.items()}
-    assert told == {"Friday.": []} | doubts
+    found = await check_texts(InProcessWorkers(), {"scenes/mara.yaml": REMEMBERED}, {}, SheetCheckContext())
+    assert [(one.line, one.field, one.level, one.message) for one in found] == [
+        (9, "scenes.0.exemplar", "warning", "it earns 0.30 of what is recalled: it does not recall what was said")
+    ]
 
 
 NUMBERED = """name: 012

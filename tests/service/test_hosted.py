@@ -68,6 +68,7 @@ class CounterHost:
     server: str = "counter"
     start: str = "seed 0"
     max_turns: int = 4
+    finishes: bool = True
     reward_range: RewardRange = WITHIN
 
     async def open(self) -> CounterSession:

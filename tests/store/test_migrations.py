@@ -192,7 +192,7 @@ def test_a_store_of_the_schema_before_is_lifted(empty_url: str, tmp_path: Path) 
     migrate(empty_url, MIGRATIONS)
     lifted = fill(empty_url)
     of_others = ("groups", "parts", "schema_support", "spending", "holds", "earlier_texts", "claims", "authored_drafts")
-    of_talk = ("talk_memories", "talk_words", "play_forgotten", "player_lines")
+    of_talk = ("talk_memories", "talk_words", "play_forgotten", "player_lines", "hosted_steps")
     changed: Rows = {name: {} for name in (*of_others, *of_talk)}
     kept: Rows = {
         name: {column: value for column, value in row.items() if column in lifted[name]}

@@ -7,6 +7,7 @@ import asyncio
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -24,12 +25,12 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
 from app.domain.values import Frozen
 from app.envs.foreign.contract import ForeignServer, build_environment
-from app.main.components import build_foreign_server, discover
+from app.main.components import build_foreign_server, create_children, discover
 from app.service.catalogue import make_task
 from app.service.hosted import HostedEpisodes
 from app.service.task_cache import place_context
 from app.settings import EnvironmentSettings, Settings, read_settings, settings_file
-from app.terminal.consoles import AsJson, format_figure, output_console, print_json, stop_on_errors
+from app.terminal.consoles import AsJson, format_figure, output_console, parse_object, print_json, stop_on_errors
 
 add = typer.Typer(help="Add another's environment to the settings.", no_args_is_help=True)
 
@@ -98,10 +99,62 @@ def openenv(
     _add("openenv", given, name or _name_after(url), dry_run=dry_run, as_json=as_json)
 
 
+@add.command()
+def nemo_gym(
+    url: Annotated[str, typer.Argument(help="Of the resources server, such as http://mcqa:9000.")],
+    rows: Annotated[Path, typer.Option(help="A file of its rows, a JSON object a line.")],
+    test_rows: Annotated[Path | None, typer.Option(help="Rows of the test split.")] = None,
+    name: NameOption = "",
+    api_key_env: KeyOption = "",
+    max_turns: TurnsOption = 16,
+    dry_run: DryOption = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add a resources server of NeMo Gym's."""
+    given = {
+        "url": url,
+        "rows": rows,
+        "test_rows": test_rows,
+        "api_key_env": api_key_env or None,
+        "max_turns": max_turns,
+    }
+    _add("nemo_gym", given, name or _name_after(url), dry_run=dry_run, as_json=as_json)
+
+
+@add.command()
+def verifiers(
+    package: Annotated[str, typer.Argument(help="The module that exports the task set, or has load_environment.")],
+    python: Annotated[Path, typer.Option(help="The interpreter of a virtual environment with it and verifiers.")],
+    args: Annotated[str, typer.Option(help="Fields of its config, as a JSON object.")] = "{}",
+    folder: Annotated[
+        list[Path] | None, typer.Option(help="What the child may read besides; modules are looked for there first.")
+    ] = None,
+    test: Annotated[int, typer.Option(min=0, help="How many of the tasks, the last ones, are the test split.")] = 0,
+    trusted: Annotated[bool, typer.Option("--trusted", help="Run it without a jail.")] = False,
+    name: NameOption = "",
+    max_turns: TurnsOption = 16,
+    dry_run: DryOption = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add a task set of verifiers', in a child process."""
+    with stop_on_errors():
+        given = {
+            "package": package,
+            "python": python,
+            "args": parse_object("--args", args),
+            "folders": tuple(folder or ()),
+            "test": test,
+            "trusted": trusted,
+            "max_turns": max_turns,
+        }
+    _add("verifiers", given, name or _name_after(package), dry_run=dry_run, as_json=as_json)
+
+
 def _add(serve: str, given: Mapping[str, object], name: str, *, dry_run: bool, as_json: bool) -> None:
     with stop_on_errors():
         settings = read_settings()
-        chosen = _build_settings({"serve": serve, **given})
+        said = {key: value for key, value in given.items() if value not in (None, "", (), {}, 0, False)}
+        chosen = _build_settings({"serve": serve, **said})
         _require_free(name, discover(), settings)
         file = settings_file()
         block = _write_block(name, chosen)
@@ -188,7 +241,7 @@ class _Steps:
 
 
 async def _look(settings: Settings, name: str, chosen: EnvironmentSettings, block: str) -> Look:
-    server = build_foreign_server(settings, name, chosen)
+    server = build_foreign_server(settings, name, chosen, create_children(settings))
     await server.open()
     episodes = HostedEpisodes(_Steps())
     try:

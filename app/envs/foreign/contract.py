@@ -55,6 +55,8 @@ class Description:
     opens_prompt: bool = True
     """Whether the prompt is what a session begins with, so that one is opened when a task is handed out. False: a row
     has it all."""
+    finishes: bool = True
+    """Whether the end of an episode that is not done adds to its reward."""
     replayable: bool = False
     """Whether the same seed or row and the same messages brought the same answers twice, when it was tried."""
     notes: tuple[str, ...] = ()
@@ -124,6 +126,7 @@ class ForeignEnvironment(Environment):
 
     version: ClassVar[str] = RULE_VERSION
     multi_turn: ClassVar[bool] = True
+    runs_elsewhere: ClassVar[bool] = True
     Params: ClassVar[type[BaseModel]] = NoParams
     server: ClassVar[ForeignServer]
 
@@ -210,6 +213,10 @@ class _Host:
     @property
     def replayable(self) -> bool:
         return self.description.replayable and self.foreign.options.replay
+
+    @property
+    def finishes(self) -> bool:
+        return self.description.finishes
 
     @property
     def max_turns(self) -> int:

@@ -750,6 +750,7 @@ class NemoGymServer:
             version=api.version,
             rows={split: [_build_row(row, api.shape) for row in listed] for split, listed in rows.items()},
             opens_prompt=api.shape == "turns",
+            finishes=api.shape == "native",
             replayable=replayable,
             notes=tuple(notes),
         )

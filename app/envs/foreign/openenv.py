@@ -151,6 +151,7 @@ class OpenEnvServer:
             # What the probe brought is part of it: a server that names no version may change all the same.
             digest=digest([*said, first if replayable else None]),
             version=version if isinstance(version, str) else None,
+            finishes=False,
             replayable=replayable,
             notes=()
             if replayable

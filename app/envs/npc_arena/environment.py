@@ -275,11 +275,14 @@ class NpcArena(DatasetEnvironment[SceneRow]):
 
     def gold(self, task: Task) -> Completion | None:
         cast = self.find_cast(task) if self._rows.has(task) else None
-        if cast is None or cast.scene.exemplar is None:
+        if cast is None:
             return None
-        acts = cast.scene.acts
+        seat, acts = cast.scene.seat, cast.scene.acts
+        exemplar = cast.scene.exemplar if seat is None or cast.scene.turns else seat.exemplar
+        if exemplar is None:
+            return None
         calls = [] if acts is None else [call.build_minimal_call() for call in acts.right[0]]
-        return Completion(text=cast.scene.exemplar) if acts is None else write_reply(cast.scene.exemplar, calls)
+        return Completion(text=exemplar) if acts is None else write_reply(exemplar, calls)
 
     def _build_bare_task(self, cast: Cast, params: BaseModel) -> Task:
         chosen = NpcArenaParams.model_validate(params)

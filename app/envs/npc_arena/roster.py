@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from app.characters.actions import read_reply, score_silence, verify_calls
 from app.characters.casting import Cast, build_conversation, cast_in_scene
-from app.characters.company import PLAYER, is_pass, score_passes, verify_turns
+from app.characters.company import PLAYER, Move, read_move, score_passes, verify_turns
 from app.characters.lorebooks import PreparedBooks, recall_from, spell_spoken
 from app.characters.memories import list_kept_terms, verify_memory
 from app.characters.players import ScenePlayer
@@ -384,22 +384,30 @@ def build_entry(cast: Cast, completion: Completion, facts: GateFacts, hear: _Rep
     lines, messages = episode.list_lines(facts), completion.messages or ()
     if not scene.seats:
         return CandidateEntry(episode.write_transcript(), lines, flags, messages)
-    passes, wanted = [is_pass(heard) for heard in episode.heard], [seat.passing for seat in scene.seats]
-    if passes and all(passes):
-        return score_passes(passes, wanted)
+    moves = _read_moves(cast, episode.heard, [scene.opening, *episode.said])
+    wanted = [seat.passing for seat in scene.seats]
+    if {*moves} == {"passes"}:
+        return score_passes(moves, wanted)
     # A pass is no line: gates read the others.
-    spoken = tuple(line for line, passed in zip(lines, passes, strict=False) if not passed) or lines
-    return CandidateEntry(episode.write_transcript(), spoken, flags, messages, (verify_turns(passes, wanted),))
+    spoken = tuple(line for line, move in zip(lines, moves, strict=False) if move != "passes") or lines
+    return CandidateEntry(episode.write_transcript(), spoken, flags, messages, (verify_turns(moves, wanted),))
+
+
+def _read_moves(cast: Cast, heard: Sequence[str], asked: Sequence[str]) -> list[Move]:
+    """`asked`: what was said before each reply."""
+    language = cast.sheet.voice.language
+    pairs = zip(heard, asked, strict=False)
+    return [read_move(reply, before, cast.other_names, language) for reply, before in pairs]
 
 
 def _build_single_entry(cast: Cast, completion: Completion, hear: _ReplyFilter) -> CandidateEntry | Score:
     scene, line = cast.scene, completion.answer
     verified: list[VerifiedPart] = []
     if scene.seat is not None:
-        passes, wanted = [is_pass(hear(line))], [scene.seat.passing]
-        if all(passes):
-            return score_passes(passes, wanted)
-        verified.append(verify_turns(passes, wanted))
+        moves, wanted = _read_moves(cast, [hear(line)], [scene.opening]), [scene.seat.passing]
+        if moves == ["passes"]:
+            return score_passes(moves, wanted)
+        verified.append(verify_turns(moves, wanted))
     if tools := cast.tools:
         reply = read_reply(completion, tools)
         line = reply.line

@@ -6,8 +6,9 @@ character   the id of a sheet
 player      what the player says; or `event`, what happens; or `bystander`, `Name: what they say`
 turns       how the player goes on after each reply: a list, or a line each
 history     the conversation so far: a list, or lines `player: …` and `npc: …` in turn
-visible, withheld, may_reveal, kind, location, time, situation, exemplar, plain, generic, probe, acts
-            as in a scene file; lists and `acts` are JSON where a file holds text alone
+visible, withheld, may_reveal, kind, location, time, situation, exemplar, plain, generic, probe, acts, earlier, memory,
+others, seat
+            as in a scene file; lists and objects are JSON where a file holds text alone
 notes, facts, must_mention, must_not_mention
             for judges alone
 id          made from the rest where it is missing
@@ -43,7 +44,7 @@ from pydantic import (
 )
 
 from app.characters.archives import WorldFile
-from app.characters.casting import Cast, format_game_time
+from app.characters.casting import Cast, cast_in_scene, format_game_time
 from app.characters.loading import list_yaml_files, parse_model, read_text
 from app.characters.lorebooks import count_words, mentions, normalise_spelling, split_words
 from app.characters.scenes import PlayerTurn, Scene, SceneEvent, SceneKind, SceneSet, WithheldEvent
@@ -56,7 +57,9 @@ from app.domain.worlds import Event
 from app.toolkit.templates import read_packaged_data
 
 _SCENE: Final = ("kind", "location", "time", "situation", "player", "event", "exemplar", "plain", "generic", "probe")
-_LISTS: Final = ("history", "turns", "visible", "withheld", "may_reveal")
+_LISTS: Final = ("history", "turns", "visible", "withheld", "may_reveal", "earlier", "others")
+_OBJECTS: Final[Mapping[str, SceneKind]] = {"acts": "action", "memory": "memory", "seat": "company"}
+"""Columns that hold an object, with the kind of scenes that have them."""
 _SPOKEN: Final = re.compile(r"(?P<speaker>player|npc)\s*:\s*(?P<text>.+)")
 
 
@@ -119,6 +122,10 @@ class SceneRow(BaseModel):
     generic: _Cell = None
     probe: _Cell = None
     acts: _Object = None
+    earlier: _Items = ()
+    memory: _Object = None
+    others: _Items = ()
+    seat: _Object = None
     notes: _Cell = None
     facts: _WordList = ()
     must_mention: _WordList = ()
@@ -129,7 +136,7 @@ class SceneRow(BaseModel):
         if self.character not in self.known:
             raise ValueError(f"character: there is no sheet {self.character!r}{suggest(self.character, self.known)}")
         # The scene is read here, so that a wrong row is named by its line.
-        if (fault := Cast(self.known[self.character], self.scene).fault) is not None:
+        if (fault := cast_in_scene(self.known[self.character], self.scene, self.known).fault) is not None:
             raise ValueError(str(fault))
         return self
 
@@ -138,8 +145,8 @@ class SceneRow(BaseModel):
         """Of the split `train`. ValueError naming the column."""
         values: dict[str, object] = {name: value for name in _SCENE if (value := getattr(self, name)) is not None}
         values |= {name: items for name in _LISTS if (items := self._read_items(name))}
-        if self.acts is not None:
-            values["acts"] = self.acts
+        objects = {name: value for name in _OBJECTS if (value := getattr(self, name)) is not None}
+        values |= objects
         if self.bystander is not None:
             name, colon, text = self.bystander.partition(":")
             if not colon:
@@ -154,7 +161,7 @@ class SceneRow(BaseModel):
         made = digest([self.character, probes.model_dump(mode="json"), json.loads(json.dumps(values))])
         values |= {"id": self.id or f"row-{made[:16]}", "split": "train", "probes": probes}
         try:
-            return Scene.model_validate({"kind": "conversation" if self.acts is None else "action", **values})
+            return Scene.model_validate({"kind": next(map(_OBJECTS.__getitem__, objects), "conversation"), **values})
         except ValidationError as error:
             raise ValueError(explain_faults(error, Scene, quotes=False)[0].sentence) from None
 
@@ -163,6 +170,12 @@ class SceneRow(BaseModel):
         if name == "turns":
             return [{"say": item} if isinstance(item, str) else item for item in items]
         return [_read_spoken(item) for item in items] if name == "history" else list(items)
+
+    @property
+    def characters(self) -> Iterator[str]:
+        """Ids of the sheets that it is about."""
+        yield self.character
+        yield from (other.sheet for other in self.scene.others if other.sheet is not None)
 
     def build_scene(self, split: Split) -> Scene:
         return self.scene if split == "train" else self.scene.model_copy(update={"split": split})
@@ -202,7 +215,7 @@ class SceneRows:
 
     def cast(self, dataset: str, split: Split, index: int) -> Cast:
         row = self._datasets[dataset].splits[split][self._indexes[dataset, split][index]]
-        return Cast(self._sheets[row.character], row.build_scene(split))
+        return cast_in_scene(self._sheets[row.character], row.build_scene(split), self._sheets)
 
     def has(self, task: Task) -> bool:
         return task.metadata.get("dataset") in self._datasets
@@ -219,7 +232,7 @@ class SceneRows:
         held_out = {sheet.id for sheet in self._sheets.values() if sheet.meta.held_out}
         return {
             (name, split): array(
-                "q", (at for at, row in enumerate(rows) if split == "test" or row.character not in held_out)
+                "q", (at for at, row in enumerate(rows) if split == "test" or held_out.isdisjoint(row.characters))
             )
             for name, dataset in self._datasets.items()
             for split, rows in dataset.splits.items()

@@ -78,8 +78,6 @@ def write_memory(one: BlindScene) -> dict[str, Any]:
 def write_company(one: BlindScene) -> dict[str, Any]:
     names = {other["name"] for other in one.others} | {"player"}
     lines = [{**line, "speaker": line["speaker"] if line["speaker"] in names else "npc"} for line in one.lines]
-    if lines[0]["speaker"] == "npc":  # a conversation begins with somebody else, and its author did not know
-        lines.insert(0, {"speaker": "player", "text": "…"})
     tempting = [wrong.describe() for wrong in one.wrong]
     seat = {"lines": lines, "passing": one.passing, "exemplar": one.good, "tempting": tempting}
     return {"kind": "company", "others": one.others, "seat": seat}
@@ -99,8 +97,8 @@ def score(one: BlindScene, scene: Mapping[str, Any]) -> tuple[Score, tuple[Score
     ("name", "write", "counts"),
     [
         ("actions", write_acts, {"right": 24, "paid in full": 24, "wrong": 72, "by code": 70, "by reward": 72}),
-        ("memory", write_memory, {"right": 24, "paid in full": 24, "wrong": 48, "by code": 44, "by reward": 46}),
-        ("company", write_company, {"right": 16, "paid in full": 15, "wrong": 48, "by code": 35, "by reward": 45}),
+        ("memory", write_memory, {"right": 24, "paid in full": 24, "wrong": 48, "by code": 45, "by reward": 46}),
+        ("company", write_company, {"right": 16, "paid in full": 15, "wrong": 48, "by code": 39, "by reward": 46}),
     ],
 )
 def test_wrong_replies_of_an_author_who_knew_no_rules_are_told_from_right_ones(

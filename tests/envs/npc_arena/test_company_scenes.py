@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.characters.casting import Cast
-from app.characters.company import PASSING_REPLY, SeatTurn
+from app.characters.company import PASSING_REPLY, Move, SeatTurn, read_move, verify_turns
 from app.domain.errors import InvalidRequest
 from app.domain.judging import GateFacts
 from app.domain.scores import TURN_TAKING, Score
@@ -21,6 +21,7 @@ from tests.support.packaged_arena import packaged_arena, packaged_tasks
 from tests.support.tables import read_table
 
 TABLE = read_table(__file__, "company_faults.yaml", tuple[tuple[dict[str, Any], str], ...])
+MOVES = read_table(__file__, "company_moves.yaml", tuple[tuple[str, list[str], str, str, Move], ...])
 SCENES = [(cast, task) for cast, task in packaged_tasks("both") if cast.scene.seat is not None]
 Policy = Callable[[Cast, SeatTurn], str]
 POLICIES: Mapping[str, Policy] = {
@@ -154,6 +155,17 @@ def test_the_policy_reads_what_its_character_hears_behind_the_names_of_those_who
     assert task.metadata["others"] == ["Margravine", "Wren"]
 
 
+def test_the_character_may_speak_first_behind_a_message_in_which_nobody_does() -> None:
+    lines = [{"speaker": "npc", "text": "Sit still."}, {"speaker": "player", "text": "Why?"}]
+    scene = {**QUAY, "seat": {**QUAY["seat"], "lines": lines}}
+    task = packaged_arena().draft(NpcArenaDraft(character="hob_tarrant", scene=scene)).task
+    assert [(one.role, one.content) for one in task.messages[1:]] == [
+        ("user", "[…]"),
+        ("assistant", "Sit still."),
+        ("user", "Why?"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("reply", "next_lines"),
     [
@@ -202,6 +214,15 @@ def test_judges_know_who_is_there_and_what_was_not_heard() -> None:
         [1.0, 0.5],
         [(), ("out_of_turn",)],
     )
+
+
+@pytest.mark.parametrize(("language", "names", "asked", "reply", "move"), MOVES)
+def test_a_reply_that_tells_what_another_would_say_is_told_from_one_that_leaves_it_to_the_other(
+    language: str, names: list[str], asked: str, reply: str, move: Move
+) -> None:
+    found = read_move(reply, asked, names, language)
+    worth = {"passes": 0.5, "speaks": 1.0, "reports": 0.0}[move]
+    assert (found, verify_turns([found], ["allowed"]).value) == (move, worth)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
 from app.ports.environment import Tools
 from app.toolkit.templates import find_packaged_folder
+from tests.envs.npc_arena.test_traps import TOOLS
 from tests.support.tables import read_table
 
 TABLE = read_table(__file__, "scene_rows.yaml", tuple[tuple[dict[str, Any], str], ...])
@@ -65,6 +66,31 @@ def test_a_spreadsheet_of_scenes_is_served(folder: Path, tmp_path: Path) -> None
         ("[The noon bell rings eleven strokes.]", 3, "ottoline_vesk"),
     ]
     assert [(gold := arena.gold(task)) and gold.text for task in tasks] == [None, RICH["exemplar"]]
+
+
+def test_rows_have_earlier_conversations_and_other_characters_and_their_exemplars_are_right(
+    folder: Path, tmp_path: Path
+) -> None:
+    earlier = [{"when": "two days ago", "lines": [{"speaker": "player", "text": "He sails on Sunday."}]}]
+    tempting = [{"say": "Who?", "why": "It was said."}]
+    remembered = {"memory": {"must_recall": [["Sunday"]], "tempting": tempting}, "exemplar": "Sunday, tha said."}
+    lines = [{"speaker": "npc", "text": "Sit."}, {"speaker": "Wren", "text": "Is it deep?"}]
+    held_out = next(one.id for one in read_sheets(find_packaged_folder("character_sheets")) if one.meta.held_out)
+    others = [{"name": "Wren", "here": "She coils."}, {"name": "Lady", "sheet": held_out, "here": "She waits."}]
+    seat = {"lines": lines, "exemplar": "Deep enough.", "tempting": tempting}
+    company = {"character": "hob_tarrant", "others": others, "seat": seat}
+    rows = [{**PLAIN, "player": "When does he sail?", "earlier": earlier, **remembered}, company]
+    cells = [{name: one if isinstance(one, str) else json.dumps(one) for name, one in row.items()} for row in rows]
+    for split in ("train", "test"):
+        write_csv(folder / f"{split}.csv", cells)
+    arena = open_arena(folder, tmp_path)
+    assert [arena.size(split, NpcArenaParams()) for split in ("train", "test")] == [1, 2]
+    told = []
+    for task in (arena.task("test", index, NpcArenaParams()) for index in range(2)):
+        (score,) = asyncio.run(arena.score(task, [arena.gold(task) or Completion(text="")], TOOLS))
+        part = score.criteria[-1]
+        told.append((task.metadata["scene_kind"], len(task.messages), part.name, part.value))
+    assert told == [("memory", 2, "recall", 1.0), ("company", 4, "turn_taking", 1.0)]
 
 
 def test_tasks_without_rows_are_as_before(folder: Path, tmp_path: Path) -> None:
