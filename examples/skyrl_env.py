@@ -32,7 +32,15 @@ from skyrl_gym.envs.registration import register, registry
 
 PATIENCE_SECONDS = 900.0
 """For a gateway that is restarted, or whose judge is down."""
-FINAL = {"stale", "version_changed", "self_judge", "language_unknown", "player_failed"}
+FINAL = {
+    "stale",
+    "version_changed",
+    "self_judge",
+    "language_unknown",
+    "player_failed",
+    "reward_missing",
+    "replay_diverged",
+}
 """Reasons of no score that asking again does not mend."""
 ENDS = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>")
 """Tokens at the end of an action that the model did not say."""

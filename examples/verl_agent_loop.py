@@ -37,7 +37,15 @@ GATHER_SECONDS = 900.0
 """How long the first sample of a group waits for the last."""
 PATIENCE_SECONDS = 900.0
 """For a gateway that is restarted, or whose judge is down."""
-FINAL = {"stale", "version_changed", "self_judge", "language_unknown", "player_failed"}
+FINAL = {
+    "stale",
+    "version_changed",
+    "self_judge",
+    "language_unknown",
+    "player_failed",
+    "reward_missing",
+    "replay_diverged",
+}
 """Reasons of no score that asking again does not mend."""
 
 Json = dict[str, Any]

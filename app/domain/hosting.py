@@ -34,6 +34,8 @@ class HostedStep(Frozen):
     """What this adds to the reward of the episode; None where the server said nothing of it."""
     parts: Annotated[dict[str, FiniteNumber], Field(exclude_if=not_)] = {}
     """What the server says that its reward is made of, by name."""
+    refused: Annotated[bool, Field(exclude_if=not_)] = False
+    """The message was no action: nothing happened but that the model was told so."""
     failure: Annotated[str, Field(exclude_if=not_)] = ""
     """Why the episode has no score: the server failed in a way that asking again would repeat."""
     diverged: Annotated[bool, Field(exclude_if=not_)] = False

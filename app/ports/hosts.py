@@ -11,7 +11,7 @@ from app.domain.tasks import Message, Opening
 
 class HostedSession(Protocol):
     """One episode on the server. It is never used by two at once. Every method raises HostFailed where the server gives
-    no answer, or one that cannot be read; the session is then closed and not used again."""
+    no answer, or one that cannot be read, and SessionLost where it closed the session; that is then not used again."""
 
     @property
     def opening(self) -> Opening: ...

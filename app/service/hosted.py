@@ -45,6 +45,8 @@ _FULL_PAUSE_SECONDS: Final = 0.2
 _REST_SECONDS: Final = 15.0
 """A server that failed so often in a row is asked nothing for so long: every request would wait for its deadline."""
 _MOST_CRITERIA: Final = 32
+_MOST_DIFFERENT: Final = 0.1
+"""Where more of the episodes that were played again came out otherwise, no further one is played again."""
 
 
 # Transcripts
@@ -141,12 +143,24 @@ class _Server:
     rests_until: float = 0.0
     replays: bool = False
     """Whether a lost session can be had again by playing its messages again."""
-    differed: bool = False
-    """That brought other answers once. Equal answers would prove nothing then: what was never shown may differ too."""
+    replayed: int = 0
+    differed: int = 0
+    """How many of those came out otherwise. Where many do, equal answers prove nothing: what was never shown may differ
+    too."""
 
     @property
     def idle(self) -> int:
         return sum(map(len, self.held.values()))
+
+    def note_difference(self, words: str) -> None:
+        self.differed += 1
+        if self.replays and self.differs_often:
+            log.warning("%s is not played again any more: %s", self.name, words)
+            self.replays = False
+
+    @property
+    def differs_often(self) -> bool:
+        return self.differed > _MOST_DIFFERENT * self.replayed
 
     def take(self, key: str) -> HostedSession | None:
         held = self.held.pop(key, [])
@@ -245,9 +259,12 @@ class HostedEpisodes:
     async def score(self, task_id: str, host: EpisodeHost, completions: Sequence[Completion]) -> list[Score]:
         """One for each, in order. Messages that were not stepped are sent now, and an episode that is not done ends
         here: it is scored as it stands. Never raises for what the server does."""
-        return await asyncio.gather(*(self._score_one(task_id, host, one) for one in completions))
+        ended: list[str] = []
+        scores = await asyncio.gather(*(self._score_one(task_id, host, one, ended) for one in completions))
+        await self._release(host, ended)
+        return scores
 
-    async def _score_one(self, task_id: str, host: EpisodeHost, completion: Completion) -> Score:
+    async def _score_one(self, task_id: str, host: EpisodeHost, completion: Completion, ended: list[str]) -> Score:
         messages = completion.messages or (Message(role="assistant", content=completion.answer),)
         try:
             transcript = HostedTranscript.read(task_id, host, messages)
@@ -261,6 +278,7 @@ class HostedEpisodes:
             await self._complete(host, transcript, stored)
         except HostFailed as error:
             return Score.unscored("environment_failed", error.detail)
+        ended.append(transcript.keys[-1])
         steps = [stored[key] for key in (*transcript.keys, transcript.end_key) if key in stored]
         return score_steps(steps, host.reward_range)
 
@@ -270,6 +288,12 @@ class HostedEpisodes:
             stored[last] = await self._play_once(host, transcript, stored)
         if host.finishes and not stored[last].is_over and transcript.end_key not in stored:
             stored[transcript.end_key] = await self._play_once(host, transcript, stored, ends=True)
+
+    async def _release(self, host: EpisodeHost, ended: Sequence[str]) -> None:
+        """Nobody steps an episode that was scored: what it held is free for others."""
+        server = self._servers.get(host.server)
+        held = [] if server is None else map(server.take, ended)
+        await asyncio.gather(*(session.close() for session in held if session is not None))
 
     # One answer
 
@@ -285,7 +309,7 @@ class HostedEpisodes:
         async with self._enter(move.host) as server:
             session = server.take(move.held_key)
             if session is not None:
-                with suppress(SessionLost):  # while nobody used it, so it is played again
+                with suppress(SessionLost):  # while nobody used it or before it answered: it is played again
                     return await self._play_in(server, session, move)
             try:
                 found = await self._reopen(server, move, stored)
@@ -318,15 +342,16 @@ class HostedEpisodes:
             return HostedStep(failure=words, diverged=True)
         session = await self._open(server, host)
         try:
+            server.replayed += bool(move.before)
             if host.opening is not None and not _is_same_opening(session.opening, host.opening):
                 await session.close()
-                return _note_difference(server, "another session of the same task began otherwise")
+                return _diverge(server, "another session of the same task began otherwise")
             for number in range(move.before):
                 again = await self._call(server, host, session.step(transcript.said[number]))
                 if not _is_same_answer(again, stored[transcript.keys[number]]):
                     await session.close()
                     words = f"message {number + 1} brought another answer when it was played again"
-                    return _note_difference(server, words, broke=bool(again.failure))
+                    return _diverge(server, words)
         except BaseException:
             await session.close()
             raise
@@ -401,13 +426,13 @@ class HostedEpisodes:
             self._servers[host.server] = _Server(host.server, limits.sessions, asyncio.Semaphore(limits.sessions))
         self._idle_seconds[host.server] = limits.idle_seconds
         server = self._servers[host.server]
-        server.replays = host.replayable and not server.differed
+        server.replays = host.replayable and not server.differs_often
         return server
 
     def forget_difference(self, name: str) -> None:
         """The server was tried anew, so that one that came out otherwise before may be played again."""
         if name in self._servers:
-            self._servers[name].differed = False
+            self._servers[name].differed = 0
 
     async def sweep_for_ever(self) -> None:
         """Closes sessions that nobody has stepped for long."""
@@ -423,11 +448,8 @@ class HostedEpisodes:
         await asyncio.gather(*(session.close() for session in held))
 
 
-def _note_difference(server: _Server, words: str, *, broke: bool = False) -> HostedStep:
-    """`broke`: it says nothing of other episodes."""
-    if server.replays and not broke:
-        log.warning("%s is not played again any more: %s", server.name, words)
-        server.differed, server.replays = True, False
+def _diverge(server: _Server, words: str) -> HostedStep:
+    server.note_difference(words)
     return HostedStep(failure=words, diverged=True)
 
 
@@ -497,13 +519,16 @@ def score_steps(steps: Sequence[HostedStep], within: RewardRange) -> Score:
     """The sum of the rewards that the server gave, unchanged. Unscored where it gave none or failed."""
     failed = next((step for step in steps if step.failure), None)
     if failed is not None:
-        return Score.unscored("replay_diverged" if failed.diverged else "environment_failed", failed.failure)
+        return Score.unscored("replay_diverged" if failed.diverged else "reward_missing", failed.failure)
     rewards = [step.reward for step in steps if step.reward is not None]
+    if not rewards and all(step.refused for step in steps):
+        words = "the environment was sent no action that it takes, so this is the least that `reward_range` names"
+        return Score(outcome="scored", reward=within.least, gate=1.0, absolute=0.0, rationale=words)
     if not rewards:
-        return Score.unscored("environment_failed", "the environment gave no reward for this episode")
+        return Score.unscored("reward_missing", "the environment gave no reward for this episode")
     total = sum(rewards)
     if not (isfinite(total) and abs(total) <= MOST_REWARD):
-        return Score.unscored("environment_failed", "the rewards of this episode add up to no finite number")
+        return Score.unscored("reward_missing", "the rewards of this episode add up to no finite number")
     return Score(
         outcome="scored",
         reward=total,

@@ -163,8 +163,8 @@ async def test_a_server_that_gives_no_answer_is_asked_again_and_its_failures_hav
     episodes, host = HostedEpisodes(store.hosted_steps), CounterHost(server)
     first = [(await score(episodes, host, [say("a")]))[0] for _ in range(4)]  # down, no number, none, what is stored
     others = [(await score(episodes, host, [say(words)]))[0] for words in ("b", "c", "d")]
-    assert tell(first) == ["environment_failed"] * 4
-    assert tell(others) == ["environment_failed", -3.0, 0.0]
+    assert tell(first) == [*["environment_failed"] * 2, *["reward_missing"] * 2]
+    assert tell(others) == ["reward_missing", -3.0, 0.0]
     assert [one.absolute for one in others] == [None, None, 0.0]
     assert server.steps == 6
 

@@ -129,14 +129,21 @@ def write_rows(url: str, file: Path, environments: Sequence[str], count: int, pa
 
 
 def play(
-    served: Served, folder: Path, run: str, files: Sequence[Path], lost: int = 0, broken: int = 0
+    served: Served,
+    folder: Path,
+    run: str,
+    files: Sequence[Path],
+    lost: int = 0,
+    broken: int = 0,
+    given: list[dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
-    """The steps of a training, in which the policy is given what is right for each task and not always says it."""
+    """The steps of a training, in which the policy is given what is right for each task, or these turns, and not always
+    says it."""
     rows = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
     gold = {}
     for row in rows:
         task = httpx.get(f"{served.url}/tasks/{row['task_id']}").raise_for_status().json()
-        gold[row["prompt"][-1]["content"]] = right_actions(row["environment"], task["index"])
+        gold[row["prompt"][-1]["content"]] = given or right_actions(row["environment"], task["index"])
     job = {
         "url": served.url,
         "run": run,
@@ -212,6 +219,17 @@ def test_a_model_that_plays_the_player_is_heard_and_not_trained_on(tmp_path: Pat
     trained = [text for step in steps for text in step["table"]["trained"] if any(line in text for line in SAID)]
     assert (heard <= {*SAID}, len(heard) > 1, trained) == (True, True, [])
     assert steps[0]["rewards"] == pytest.approx(natively, abs=1e-6)
+
+
+def test_a_single_reply_that_calls_an_unknown_tool_is_scored_as_it_stands(odd: Served, tmp_path: Path) -> None:
+    """TRL lets the model speak again, which is no part of the reply."""
+    file, call = tmp_path / "rows.jsonl", {"function": {"name": "no_such_tool", "arguments": {}}}
+    write_rows(odd.url, file, ("npc_arena",), 4, '{"actions": "only"}')
+    (step,) = play(odd, tmp_path, "unknown", (file,), given=[{"text": "", "tool_calls": [call]}])
+    groups = [httpx.get(page.replace("/view", "")).json()["group"] for page in step["table"]["group"][::4]]
+    said = [one["completion"]["messages"] for group in groups for one in group["rollouts"]]
+    called = [one["function"]["name"] for (message,) in said for one in message.get("tool_calls", ())]
+    assert (len(called) > 4, {*called}) == (True, {"no_such_tool"})
 
 
 LONG = {"npc_arena": 4, "tool_agent": 5, "mastermind": 4}

@@ -253,7 +253,7 @@ class _CallReader:
         reading = read_text_calls(message.content or "", tools)
         if reading.fault:
             words = f"The call cannot be read: {reading.fault}."
-            return HostedStep(messages=(Message(role="user", content=words),))
+            return HostedStep(messages=(Message(role="user", content=words),), refused=True)
         if not reading.calls:
             return await self.session.step(message)
         calls = [FunctionCall(name=one.name, arguments=one.arguments) for one in reading.calls]

@@ -255,10 +255,10 @@ class OpenEnvSession:
         data = {self._actions.text_field: message.content or ""} if self._actions.text_field else _read_action(message)
         if data is None:
             words = f"Call the tool `{ACT}`, or answer with its arguments as one JSON object."
-            return HostedStep(messages=(_answer(call, words),))
+            return HostedStep(messages=(_answer(call, words),), refused=True)
         answer = await self._ask({"type": "step", "data": data})
         if _find_code(answer) == _MODELS_FAULT:
-            return HostedStep(messages=(_answer(call, _describe_refusal(answer)),))
+            return HostedStep(messages=(_answer(call, _describe_refusal(answer)),), refused=True)
         if _find_code(answer) == _ITS_FAULT:
             return HostedStep(failure=f"the environment broke: {_describe_refusal(answer)}")
         data = self._require_observation(answer)
@@ -287,13 +287,15 @@ class OpenEnvSession:
     async def _call_tools(self, calls: Sequence[ToolCall]) -> HostedStep:
         messages: list[Message] = []
         rewards: list[float] = []
+        refused = True
         for call in calls:
             step = await self._call_tool(call.function.name, _read_arguments(call), call)
+            refused = refused and step.refused
             messages += step.messages
             rewards += [] if step.reward is None else [step.reward]
             if step.is_over:
                 return step.model_copy(update={"messages": tuple(messages), "reward": _add(rewards)})
-        return HostedStep(messages=tuple(messages), reward=_add(rewards))
+        return HostedStep(messages=tuple(messages), reward=_add(rewards), refused=refused)
 
     async def _call_final_tool(self, words: str) -> HostedStep:
         tool = next((one for one in self.opening.tools if one.function.name == self._own.final_tool), None)
@@ -304,11 +306,11 @@ class OpenEnvSession:
 
     async def _call_tool(self, name: str, arguments: JsonValue, call: ToolCall | None) -> HostedStep:
         if not isinstance(arguments, dict):
-            return HostedStep(messages=(_answer(call, "The arguments are no JSON object."),))
+            return HostedStep(messages=(_answer(call, "The arguments are no JSON object."),), refused=True)
         asked = {"type": "call_tool", "tool_name": name, "arguments": arguments}
         answer = await self._ask({"type": "step", "data": asked})
         if _find_code(answer) == _MODELS_FAULT:
-            return HostedStep(messages=(_answer(call, _describe_refusal(answer)),))
+            return HostedStep(messages=(_answer(call, _describe_refusal(answer)),), refused=True)
         if _find_code(answer) == _ITS_FAULT:
             return HostedStep(failure=f"the tool {name} broke: {_describe_refusal(answer)}")
         data = self._require_observation(answer)

@@ -488,7 +488,7 @@ async def _await_disconnect(receive: Receive) -> None:
 CLIENT_CLOSED_REQUEST: Final = 499
 """nginx's status for a client that closed the connection; nobody reads it."""
 _RETRY_SECONDS: Final = 5
-_FINAL: Final = frozenset({"broken_off", "player_failed"})
+_FINAL: Final = frozenset({"broken_off", "player_failed", "reward_missing", "replay_diverged"})
 """Reasons of no score that are the episode's own, and stay."""
 
 

@@ -1,6 +1,7 @@
 """A server of OpenEnv's that fails under a gateway: no reward is made up, and nothing that was given is lost."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,12 +17,21 @@ from tests.support.playground import serve_here
 from tests.support.tables import read_table, unfold
 
 OTHERS = ("ccc", "d", "e")
+LEAST = -4.0
 FAULTS: dict[str, list[str]] = read_table(__file__, "foreign_faults.yaml", dict[str, list[str]])
+
+
+def wait_until(true: Callable[[], bool]) -> bool:
+    """False when it does not become true."""
+    end = time.monotonic() + 30
+    while not true() and time.monotonic() < end:
+        time.sleep(0.01)
+    return true()
 
 
 @contextmanager
 def serving(folder: Path, server: ScriptedServer) -> Iterator[TestClient]:
-    words = {"serve": "openenv", "url": server.url, "deadline_seconds": 2, "sessions": 4}
+    words = {"serve": "openenv", "url": server.url, "deadline_seconds": 2, "sessions": 4, "reward_range": (LEAST, 6)}
     settings = Settings(database_url=f"sqlite:///{folder}/gateway.db", environments={"words": words})
     with serve_here(settings) as client:
         yield client
@@ -63,7 +73,23 @@ def test_no_reward_is_no_zero(trainer: Trainer, server: ScriptedServer) -> None:
     server.behaviour = Behaviour(rewards_nothing=True)
     task = trainer.lease()
     told = trainer.score(task, trainer.play(task, SAID))
-    assert told == ["environment_failed: the environment gave no reward for this episode"]
+    assert told == ["reward_missing: the environment gave no reward for this episode"]
+
+
+def test_who_sends_no_action_earns_the_least(trainer: Trainer, server: ScriptedServer) -> None:
+    server.behaviour = Behaviour("refused", at=1, times=1)
+    task = trainer.lease()
+    assert trainer.score(task, trainer.play(task, SAID[:1])) == [LEAST]
+
+
+def test_an_episode_that_was_scored_keeps_no_place(trainer: Trainer, server: ScriptedServer) -> None:
+    """It was not over, so its session was open until then."""
+    task = trainer.lease()
+    episode = trainer.play(task, SAID[:1])
+    episode.pop()
+    before = server.live
+    trainer.score(task, episode)
+    assert wait_until(lambda: server.live == before - 1)
 
 
 def test_a_task_that_could_not_be_opened_is_handed_out_next(client: TestClient, server: ScriptedServer) -> None:
