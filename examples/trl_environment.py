@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import httpx
 from datasets import Dataset, load_dataset
@@ -67,14 +68,14 @@ class Episode:
 
     def reset(self, task_id: str, **_: object) -> None:
         self._task_id, self._over, self._lost = task_id, False, False
+        self._id = uuid4().hex  # in ids of calls: samples with equal calls are episodes of their own
         self._transcript: list[dict[str, Any]] = []
 
     def _call(self, name: str, arguments: dict[str, Any]) -> str:
         if self._over or self._lost or not self._several_turns:
             return "Nothing more is heard here."
-        said = (
-            {"content": text_of(arguments["text"])} if name == "reply" else {"tool_calls": [call_of(name, arguments)]}
-        )
+        call = {"id": f"call_{self._id}_{len(self._transcript)}", **call_of(name, arguments)}
+        said = {"content": text_of(arguments["text"])} if name == "reply" else {"tool_calls": [call]}
         self._transcript.append({"role": "assistant", **said})
         self._lost = True  # TRL would give an error to the model, as if it were its own
         body = {"task_id": self._task_id, "messages": self._transcript}
