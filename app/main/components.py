@@ -230,7 +230,12 @@ def build_foreign_server(
         rows = NemoGymOptions(chosen.rows or Path(), chosen.test_rows)
         return NemoGymServer(name, chosen.url, options, rows, key)
     acting = OpenEnvOptions(
-        chosen.action_field, chosen.observation_field, chosen.final_tool, chosen.reset, chosen.instructions
+        chosen.action_field,
+        chosen.observation_field,
+        chosen.final_tool,
+        chosen.reset,
+        chosen.instructions,
+        chosen.hand_back_errors,
     )
     return OpenEnvServer(name, chosen.url, options, acting, key)
 

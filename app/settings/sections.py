@@ -159,7 +159,16 @@ _OF_ALL_KINDS: Final = frozenset(
 _OF_KIND: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "openenv": frozenset(
-            ("url", "api_key_env", "action_field", "observation_field", "final_tool", "reset", "instructions")
+            (
+                "url",
+                "api_key_env",
+                "action_field",
+                "observation_field",
+                "final_tool",
+                "reset",
+                "instructions",
+                "hand_back_errors",
+            )
         ),
         "nemo_gym": frozenset(("url", "api_key_env", "rows", "test_rows")),
         "verifiers": frozenset(
@@ -193,6 +202,9 @@ class ForeignSettings(Frozen):
     """Further arguments of every reset (`openenv`)."""
     instructions: str = ""
     """A system message before the first observation (`openenv`)."""
+    hand_back_errors: bool = False
+    """What the environment raises at an action is the model's fault, and handed back to it. By default the episode then
+    has no score, by which a policy could dodge a loss where bad moves raise (`openenv`)."""
     rows: Path | None = None
     """A file of rows, a JSON object a line, as NeMo Gym has them (`nemo_gym`)."""
     test_rows: Path | None = None
