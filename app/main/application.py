@@ -83,6 +83,7 @@ from app.sandbox.programs import JailedPrograms
 from app.sandbox.workers import ProcessWorkers, WorkersPart, choose_size
 from app.service.access import KeyAdmin
 from app.service.gateway import Gateway, list_criteria, list_environments, list_judge_models, list_judges
+from app.service.hosted import LOOK_SECONDS, ServerWatch
 from app.service.retrieval import RetrievalPolicy
 from app.settings import Settings, SignInSettings
 from app.telemetry.metrics import PrometheusObserver
@@ -121,11 +122,12 @@ def create_app(
     clock: Clock | None = None,
     announce: Callable[[str], None] = log.warning,
     metrics_folder: Path | None = None,
+    look_seconds: float = LOOK_SECONDS,
 ) -> FastAPI:
     """Opens and migrates the store at once, the environments' data behind the first requests. `environments`,
     `panels`, `retriever` and `programs` replace what would be discovered and configured, `clock` the present in groups,
     runs and leases; `announce` is told a key that was made. `metrics_folder` is what this process shares with others
-    that serve the same ports."""
+    that serve the same ports. Others' servers are asked what they are every `look_seconds`."""
     classes = environments if environments is not None else discover()
     if environments is None:
         require_known_names(settings, classes)
@@ -220,6 +222,7 @@ def create_app(
             retriever=retriever,
             players=tuple(players.values()),
             foreign=tuple(foreign.values()),
+            watch=ServerWatch(gateway.catalogue, tuple(foreign.values()), gateway.elsewhere, look_seconds),
             elsewhere=gateway.elsewhere,
             examples=examples,
             refresh_metrics=observer.refresh,

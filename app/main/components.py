@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
-from typing import get_args
+from types import MappingProxyType, ModuleType
+from typing import Final, get_args
 
 from pydantic import SecretStr, ValidationError
 from pydantic_core import from_json
@@ -215,20 +215,22 @@ def build_foreign_server(
         reward_range=chosen.reward_range,
         replay=chosen.replay,
     )
-    if chosen.serve == "verifiers":
-        own = VerifiersOptions(
-            args=chosen.args,
-            folders=chosen.folders,
-            variables=chosen.variables,
-            tasks=chosen.tasks,
-            test=chosen.test,
-            trusted=chosen.trusted,
-            memory_mb=chosen.memory_mb,
-        )
-        return VerifiersServer(name, chosen.package, chosen.python or Path(), options, own, children)
-    if chosen.serve == "nemo_gym":
-        rows = NemoGymOptions(chosen.rows or Path(), chosen.test_rows)
-        return NemoGymServer(name, chosen.url, options, rows, key)
+    return _FOREIGN_KINDS[chosen.serve or ""](_Configured(name, chosen, options, key, children))
+
+
+@dataclass(frozen=True)
+class _Configured:
+    """What a kind of foreign server is made of."""
+
+    name: str
+    settings: EnvironmentSettings
+    options: ForeignOptions
+    key: SecretStr | None
+    children: Children
+
+
+def _build_openenv(given: _Configured) -> ForeignServer:
+    chosen = given.settings
     acting = OpenEnvOptions(
         chosen.action_field,
         chosen.observation_field,
@@ -237,7 +239,38 @@ def build_foreign_server(
         chosen.instructions,
         chosen.hand_back_errors,
     )
-    return OpenEnvServer(name, chosen.url, options, acting, key)
+    return OpenEnvServer(given.name, chosen.url, given.options, acting, given.key)
+
+
+def _build_nemo_gym(given: _Configured) -> ForeignServer:
+    chosen = given.settings
+    rows = NemoGymOptions(chosen.rows or Path(), chosen.test_rows)
+    return NemoGymServer(given.name, chosen.url, given.options, rows, given.key)
+
+
+def _build_verifiers(given: _Configured) -> ForeignServer:
+    chosen = given.settings
+    own = VerifiersOptions(
+        args=chosen.args,
+        folders=chosen.folders,
+        variables=chosen.variables,
+        tasks=chosen.tasks,
+        test=chosen.test,
+        trusted=chosen.trusted,
+        memory_mb=chosen.memory_mb,
+    )
+    return VerifiersServer(given.name, chosen.package, chosen.python or Path(), given.options, own, given.children)
+
+
+_FOREIGN_KINDS: Final[Mapping[str, Callable[[_Configured], ForeignServer]]] = MappingProxyType(
+    {
+        "openenv": _build_openenv,
+        "nemo_gym": _build_nemo_gym,
+        "verifiers": _build_verifiers,
+    }
+)
+"""To take a kind away: its file, its function and line here, its lines of `app.settings.sections`, its command of
+`app.cli.envs.adding`."""
 
 
 def create_children(settings: Settings) -> Children:

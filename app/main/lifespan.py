@@ -105,6 +105,8 @@ class ServiceLifespan:
     retriever: Retriever
     players: Sequence[PlayerModel]
     foreign: Sequence[ForeignServer]
+    watch: ServerWatch
+    """Over those."""
     elsewhere: HostedEpisodes
     examples: Examples
     refresh_metrics: Callable[[], None]
@@ -180,7 +182,7 @@ class ServiceLifespan:
             pruning = self._prune(), self._reduce(), clear_pieces_for_ever(self.store.parts)
             added = [run() for part in self.parts for run in part.lasting]
             indexing = TextIndexer(self.store.texts, self.store.claims).run()
-            tending = self.elsewhere.sweep_for_ever(), ServerWatch(catalogue, self.foreign, self.elsewhere).run()
+            tending = self.elsewhere.sweep_for_ever(), self.watch.run()
             background = *lasting, *pruning, *added, *tending, indexing, self._share_metrics()
             await asyncio.gather(self._take_up(trying, configured), *background)
         finally:

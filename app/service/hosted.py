@@ -476,16 +476,23 @@ class ServerWatch:
     """Asks servers what they are, again and again. One that is down makes its environment unavailable, and one that was
     replaced is described anew: it may follow another rule."""
 
-    def __init__(self, catalogue: Catalogue, servers: Sequence[WatchedServer], episodes: HostedEpisodes) -> None:
+    def __init__(
+        self, catalogue: Catalogue, servers: Sequence[WatchedServer], episodes: HostedEpisodes, seconds: float
+    ) -> None:
         self._catalogue = catalogue
         self._episodes = episodes
         self._servers = servers
+        self._seconds = seconds
         self._seen: dict[str, str] = {}
 
     async def run(self) -> None:
-        while self._servers:
-            await asyncio.gather(*(self._look(one) for one in self._servers))
-            await asyncio.sleep(LOOK_SECONDS)
+        """Each by itself: one that hangs keeps nobody from noticing that another is down."""
+        await asyncio.gather(*map(self._watch, self._servers))
+
+    async def _watch(self, server: WatchedServer) -> None:
+        while True:
+            await self._look(server)
+            await asyncio.sleep(self._seconds)
 
     async def _look(self, server: WatchedServer) -> None:
         name = server.name

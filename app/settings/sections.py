@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, Self
@@ -156,11 +157,21 @@ def _check_server_url(url: str) -> str:
 _OF_ALL_KINDS: Final = frozenset(
     ("max_turns", "sessions", "deadline_seconds", "idle_seconds", "replay", "reward_range")
 )
-_OF_KIND: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+
+
+@dataclass(frozen=True)
+class _ForeignKind:
+    """Of the settings below, without those of all kinds."""
+
+    needs: tuple[str, ...]
+    takes: tuple[str, ...]
+
+
+_FOREIGN_KINDS: Final[Mapping[str, _ForeignKind]] = MappingProxyType(
     {
-        "openenv": frozenset(
-            (
-                "url",
+        "openenv": _ForeignKind(
+            needs=("url",),
+            takes=(
                 "api_key_env",
                 "action_field",
                 "observation_field",
@@ -168,16 +179,17 @@ _OF_KIND: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
                 "reset",
                 "instructions",
                 "hand_back_errors",
-            )
+            ),
         ),
-        "nemo_gym": frozenset(("url", "api_key_env", "rows", "test_rows")),
-        "verifiers": frozenset(
-            ("package", "python", "args", "folders", "variables", "tasks", "test", "trusted", "memory_mb")
+        "nemo_gym": _ForeignKind(
+            needs=("url", "rows"),
+            takes=("api_key_env", "test_rows"),
+        ),
+        "verifiers": _ForeignKind(
+            needs=("package", "python"),
+            takes=("args", "folders", "variables", "tasks", "test", "trusted", "memory_mb"),
         ),
     }
-)
-_NEEDED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {"openenv": ("url",), "nemo_gym": ("url", "rows"), "verifiers": ("package", "python")}
 )
 
 
@@ -248,14 +260,15 @@ class ForeignSettings(Frozen):
     def _require_server(self) -> Self:
         fields = type(self).model_fields
         given = {name for name in fields if getattr(self, name) != fields[name].default} - {"serve"}
-        if self.serve is None:
+        kind = None if self.serve is None else _FOREIGN_KINDS[self.serve]
+        if kind is None:
             stray = given & ForeignSettings.model_fields.keys()
         else:
-            stray = given - _OF_ALL_KINDS - _OF_KIND[self.serve]
+            stray = given - {*_OF_ALL_KINDS, *kind.needs, *kind.takes}
         if stray:
             taker = "without `serve`" if self.serve is None else f"with `serve: {self.serve}`"
             raise ValueError(f"`{min(stray)}` is not taken {taker}")
-        if self.serve is not None and (lacking := [name for name in _NEEDED[self.serve] if not getattr(self, name)]):
+        if kind is not None and (lacking := [name for name in kind.needs if not getattr(self, name)]):
             raise ValueError(f"`serve: {self.serve}` needs `{lacking[0]}`")
         if self.reward_range[0] >= self.reward_range[1]:
             raise ValueError("`reward_range` must be two numbers, the smaller one first")

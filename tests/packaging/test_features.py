@@ -1,6 +1,7 @@
-"""A feature is one folder and one line. In a copy of the tree without them everything else works, and nothing that the
-feature stored is touched."""
+"""A feature is one folder and one line, a kind of others' environments one file and the few places that name it. In a
+copy of the tree without them everything else works, and nothing that the feature stored is touched."""
 
+import ast
 import gzip
 import json
 import shutil
@@ -8,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,34 @@ from tests.architecture.test_contracts import CONTRACTS, linted
 ROOT = Path(__file__).resolve().parents[2]
 FILLED = Path(__file__).with_name("filled_store.sqlite.gz")
 PARAMETERS = {"run": "runs.name", "group_id": "groups.group_id", "task_id": "tasks.task_id", "world": "worlds.name"}
+KINDS = {
+    "openenv": {"url": "http://a"},
+    "nemo_gym": {"url": "http://a", "rows": "a"},
+    "verifiers": {"package": "a", "python": "a"},
+}
+LIST_KINDS = """
+import importlib, json, pkgutil, sys
+import app
+from app.main.components import build_foreign_servers, create_children
+from app.settings import Settings
+
+for module in pkgutil.walk_packages(app.__path__, "app."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+kinds = json.loads(sys.argv[1])
+
+
+def is_served(kind):
+    try:
+        settings = Settings(environments={"x": {"serve": kind, **kinds[kind]}})
+    except ValueError:
+        return False
+    return build_foreign_servers(settings, create_children(settings))["x"].kind == kind
+
+
+print(json.dumps([kind for kind in kinds if is_served(kind)]))
+"""
+"""Of the kinds of others' environments that are given with their settings, those that the service here can serve."""
 NEEDS = {feature.name: feature.needs for feature in load_features()}
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("reduced trees")]
@@ -90,12 +120,65 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Answers]:
     return folder, ask(ROOT, folder)
 
 
-@pytest.mark.parametrize("feature", FEATURES)
-def test_a_feature_can_be_taken_away_whole(tmp_path: Path, whole: tuple[Path, Answers], feature: str) -> None:
-    tree, folder, taken = tmp_path / "tree", tmp_path / "stores", list_taken(feature)
+def copy_tree(tree: Path) -> None:
     for name in ("app", "migrations", "character_sheets"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tree)
+
+
+def strike_kind(file: Path, kind: str) -> None:
+    """Takes away its imports, its functions, its lines of tables, and its name among others."""
+    text = file.read_text(encoding="utf-8")
+    struck: list[ast.stmt | ast.expr] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Dict):
+            lines_of = zip(node.keys, node.values, strict=True)
+            struck += [value for key, value in lines_of if isinstance(key, ast.Constant) and key.value == kind]
+        elif isinstance(node, ast.ClassDef) and node.name == "ForeignSettings":
+            for name, words in pairwise(node.body):
+                if isinstance(words, ast.Expr) and ast.unparse(words).rstrip("'\"").endswith(f"(`{kind}`)."):
+                    struck += [name, words]
+        elif isinstance(node, ast.ImportFrom) and node.module == f"app.envs.foreign.{kind}":
+            struck.append(node)
+        elif isinstance(node, ast.FunctionDef) and node.name in {kind, f"_build_{kind}"}:
+            struck += [node, *node.decorator_list]
+    lines = text.splitlines(keepends=True)
+    for node in struck:
+        lines[node.lineno - 1 : node.end_lineno] = [""] * (1 + (node.end_lineno or 0) - node.lineno)
+    assert struck
+    kept = "".join(lines).replace(f'"{kind}", ', "", 1).replace(f', "{kind}"]', "]", 1)
+    file.write_text(kept, encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_of_others_environments_can_be_taken_away(tmp_path: Path, kind: str) -> None:
+    """It has no routes and no tables."""
+    copy_tree(tmp_path)
+    for file in (tmp_path / "app/envs/foreign").glob(f"{kind}*.py"):
+        file.unlink()
+    for name in ("main/components.py", "settings/sections.py", "cli/envs/adding.py"):
+        strike_kind(tmp_path / "app" / name, kind)
+    commands = [["-c", LIST_KINDS, json.dumps(KINDS)], ["-m", "app.cli", "envs", "add", "--help"]]
+    served, offered = (
+        subprocess.run(
+            [sys.executable, *command],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(tmp_path), "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for command in commands
+    )
+    left = [one for one in KINDS if one != kind]
+    assert (json.loads(served), [one for one in KINDS if f" {one.replace('_', '-')} " in offered]) == (left, left)
+    assert linted(tmp_path) == (0, dict.fromkeys(CONTRACTS, "KEPT"))
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_feature_can_be_taken_away_whole(tmp_path: Path, whole: tuple[Path, Answers], feature: str) -> None:
+    tree, folder, taken = tmp_path / "tree", tmp_path / "stores", list_taken(feature)
+    copy_tree(tree)
     listed = tree / "app/main/features.py"
     for name in taken:
         shutil.rmtree(tree / "app/features" / name)

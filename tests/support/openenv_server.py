@@ -181,13 +181,13 @@ async def _talk(server: ScriptedServer, request: web.Request) -> web.StreamRespo
 
 
 @contextmanager
-def start(behaviour: Behaviour | None = None, port: int = 0) -> Iterator[ScriptedServer]:
+def start(behaviour: Behaviour | None = None, port: int = 0, version: str = "1") -> Iterator[ScriptedServer]:
     """Until the context is left, which cuts every socket. With the same port, one comes after another."""
     server = ScriptedServer("", behaviour or Behaviour())
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    runner = asyncio.run_coroutine_threadsafe(_serve(server, port), loop).result(30)
+    runner = asyncio.run_coroutine_threadsafe(_serve(server, port, version), loop).result(30)
     try:
         yield server
     finally:
@@ -197,9 +197,9 @@ def start(behaviour: Behaviour | None = None, port: int = 0) -> Iterator[Scripte
         loop.close()
 
 
-async def _serve(server: ScriptedServer, port: int) -> web.AppRunner:
+async def _serve(server: ScriptedServer, port: int, version: str) -> web.AppRunner:
     async def tell_metadata(_: web.Request) -> web.Response:
-        return web.json_response({"name": "Scripted", "version": "1"})
+        return web.json_response({"name": "Scripted", "version": version})
 
     async def tell_schema(_: web.Request) -> web.Response:
         return web.json_response({"action": _ACTION, "observation": {}})

@@ -39,6 +39,7 @@ class ResourcesServer:
     """Whether no two resets are alike."""
     ends_connections: bool = False
     """Whether each answer is the last of its connection, and says so."""
+    version: str = "0.1.0"
     port: int = 0
     sessions: dict[str, Object] = field(default_factory=dict)
     received: list[tuple[str, Object]] = field(default_factory=list)
@@ -83,7 +84,7 @@ class ResourcesServer:
             schema = {"$ref": f"#/components/schemas/{route}"}
             paths[f"/{route}"] = {"post": {"requestBody": {"content": {"application/json": {"schema": schema}}}}}
             schemas[route] = {"required": [*self.needs.get(route, ()), "responses_create_params"]}
-        info = {"title": "FastAPI", "version": "0.1.0"}
+        info = {"title": "FastAPI", "version": self.version}
         return web.json_response({"info": info, "paths": paths, "components": {"schemas": schemas}})
 
     async def prepare(self, _: web.Request, response: web.StreamResponse) -> None:

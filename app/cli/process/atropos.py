@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, JsonValue
 from app.domain.errors import InvalidRequest, Unavailable
 from app.domain.faults import explain_connection
 from app.domain.tasks import Completion, Message
-from app.domain.values import FiniteNumber, Frozen, Unit
+from app.domain.values import FiniteNumber, Frozen
 from app.inference.policies import TokenSequence, TurnTokens
 from app.service.requests import HandedOutTask
 from app.terminal.client import Retrier
@@ -40,7 +40,7 @@ class AtroposGroup(Frozen):
     """Absent, as are the masks, where only the texts are known; a trainer needs them."""
     masks: Annotated[tuple[tuple[int, ...], ...] | None, Field(exclude_if=_is_absent)] = None
     """The token, or -100 where it is not trained."""
-    scores: tuple[Unit, ...]
+    scores: tuple[FiniteNumber, ...]
     inference_logprobs: tuple[tuple[FiniteNumber, ...], ...]
     """1.0 where not trained. Empty if any is unknown, never null: the example trainer fails on null."""
     messages: tuple[tuple[dict[str, JsonValue], ...], ...]

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import JsonValue, SecretStr
 
 from app.domain.errors import HostFailed, HostFull, SessionLost
+from app.domain.faults import explain_connection
 from app.domain.hosting import HostedStep
 from app.domain.tasks import FunctionSpec, Message, Opening, ToolCall, ToolSpec
 from app.domain.values import MOST_REWARD, digest, replace_lone_surrogates
@@ -374,7 +375,9 @@ def _translate_errors(server: str) -> Iterator[None]:
         raise
     except TimeoutError:
         raise
-    except (OSError, ValueError, RuntimeError) as error:
+    except OSError as error:
+        raise HostFailed(f"{server} could not be reached: {explain_connection(error)}") from error
+    except (ValueError, RuntimeError) as error:
         raise HostFailed(f"{server} could not be reached: {type(error).__name__}") from error
     except Exception as error:
         import aiohttp

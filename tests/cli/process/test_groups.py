@@ -32,10 +32,11 @@ UNKNOWN = SampledCompletion(completion=Completion(text="5"), sequence=TokenSeque
 
 
 def line(*samples: SampledCompletion, group: int = 1) -> GroupLine:
-    return build_group_line(TASK, samples, f"group_{group:032x}", [1.0, 0.0][: len(samples)], {"temperature": 1.0})
+    return build_group_line(TASK, samples, f"group_{group:032x}", [1.5, -0.25][: len(samples)], {"temperature": 1.0})
 
 
 def test_a_line_holds_the_fields_of_atropos_after_where_they_come_from() -> None:
+    """Others' environments give rewards below 0 and above 1."""
     asked: JsonValue = {"role": "user", "content": "2 + 2?"}
     call: JsonValue = {"id": "c", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     assert json.loads(line(FOUR, CALLED).as_json()) == {
@@ -44,7 +45,7 @@ def test_a_line_holds_the_fields_of_atropos_after_where_they_come_from() -> None
         "environment": "gsm8k",
         "tokens": [[1, 2, 9], [1, 3]],
         "masks": [[-100, 2, 9], [-100, 3]],
-        "scores": [1.0, 0.0],
+        "scores": [1.5, -0.25],
         "inference_logprobs": [[1.0, -0.5, -0.25], [1.0, -0.75]],
         "messages": [
             [asked, {"role": "assistant", "content": "4"}],

@@ -10,7 +10,7 @@ PROMPT = [{"role": "user", "content": "Say something."}]
 ABANDONED: list[int] = []
 ANSWERS: dict[str, Any] = {
     "ping": {},
-    "load": {"version": "1.0"},
+    "load": {"version": os.environ.get("VERSION", "1.0")},
     "read": {"count": 3, "scores_alone": False},
     "rows": [{"messages": [], "hidden": {"answer": number}} for number in range(3)],
     "open": {"session": "the only one", "messages": PROMPT, "tools": []},
