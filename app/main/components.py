@@ -232,7 +232,12 @@ class _Configured:
 def _build_openenv(given: _Configured) -> ForeignServer:
     chosen = given.settings
     acting = OpenEnvOptions(
-        chosen.action_field, chosen.observation_field, chosen.final_tool, chosen.reset, chosen.instructions
+        chosen.action_field,
+        chosen.observation_field,
+        chosen.final_tool,
+        chosen.reset,
+        chosen.instructions,
+        chosen.hand_back_errors,
     )
     return OpenEnvServer(given.name, chosen.url, given.options, acting, given.key)
 

@@ -171,7 +171,15 @@ _FOREIGN_KINDS: Final[Mapping[str, _ForeignKind]] = MappingProxyType(
     {
         "openenv": _ForeignKind(
             needs=("url",),
-            takes=("api_key_env", "action_field", "observation_field", "final_tool", "reset", "instructions"),
+            takes=(
+                "api_key_env",
+                "action_field",
+                "observation_field",
+                "final_tool",
+                "reset",
+                "instructions",
+                "hand_back_errors",
+            ),
         ),
         "nemo_gym": _ForeignKind(
             needs=("url", "rows"),
@@ -206,6 +214,9 @@ class ForeignSettings(Frozen):
     """Further arguments of every reset (`openenv`)."""
     instructions: str = ""
     """A system message before the first observation (`openenv`)."""
+    hand_back_errors: bool = False
+    """What the environment raises at an action is the model's fault, and handed back to it. By default the episode then
+    has no score, by which a policy could dodge a loss where bad moves raise (`openenv`)."""
     rows: Path | None = None
     """A file of rows, a JSON object a line, as NeMo Gym has them (`nemo_gym`)."""
     test_rows: Path | None = None

@@ -52,13 +52,15 @@ _NOTHING: Final = "(The environment shows nothing.)"
 class OpenEnvOptions:
     """`action_field`: where the model's text goes; found in the schema when empty. `observation_field`: a dotted path
     to the text of an observation; found by the usual names when empty. `final_tool`: the tool of an MCP server that
-    gets a reply without calls. `reset`: further arguments of every reset."""
+    gets a reply without calls. `reset`: further arguments of every reset. `hands_back_errors`: what the environment
+    raises at an action is the model's fault."""
 
     action_field: str = ""
     observation_field: str = ""
     final_tool: str = ""
     reset: Mapping[str, JsonValue] = field(default_factory=dict)
     instructions: str = ""
+    hands_back_errors: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class OpenEnvServer:
     @property
     def settings_digest(self) -> str:
         own = self._own
-        fields = own.action_field, own.observation_field, own.final_tool, own.instructions
+        fields = own.action_field, own.observation_field, own.final_tool, own.instructions, own.hands_back_errors
         return digest([self.kind, *fields, dict(own.reset), self.options.max_turns])
 
     async def open(self) -> None:
@@ -257,7 +259,7 @@ class OpenEnvSession:
             words = f"Call the tool `{ACT}`, or answer with its arguments as one JSON object."
             return HostedStep(messages=(_answer(call, words),), refused=True)
         answer = await self._ask({"type": "step", "data": data})
-        if _find_code(answer) == _MODELS_FAULT:
+        if self._is_models_fault(answer):
             return HostedStep(messages=(_answer(call, _describe_refusal(answer)),), refused=True)
         if _find_code(answer) == _ITS_FAULT:
             return HostedStep(failure=f"the environment broke: {_describe_refusal(answer)}")
@@ -309,7 +311,7 @@ class OpenEnvSession:
             return HostedStep(messages=(_answer(call, "The arguments are no JSON object."),), refused=True)
         asked = {"type": "call_tool", "tool_name": name, "arguments": arguments}
         answer = await self._ask({"type": "step", "data": asked})
-        if _find_code(answer) == _MODELS_FAULT:
+        if self._is_models_fault(answer):
             return HostedStep(messages=(_answer(call, _describe_refusal(answer)),), refused=True)
         if _find_code(answer) == _ITS_FAULT:
             return HostedStep(failure=f"the tool {name} broke: {_describe_refusal(answer)}")
@@ -334,6 +336,10 @@ class OpenEnvSession:
                 raise HostFull(f"{self._server} has no free place")
             raise HostFailed(f"{self._server}: {_describe_refusal(answer)}")
         return answer
+
+    def _is_models_fault(self, answer: Object) -> bool:
+        code = _find_code(answer)
+        return code == _MODELS_FAULT or (self._own.hands_back_errors and code == _ITS_FAULT)
 
     def _require_observation(self, answer: Object) -> Object:
         data = answer.get("data")

@@ -53,10 +53,10 @@ def observe(data: Any) -> Any:
     return {"type": "observation", "data": data}
 
 
-async def open_server(server: TestServer, final_tool: str = "") -> OpenEnvServer:
+async def open_server(server: TestServer, own: OpenEnvOptions) -> OpenEnvServer:
     await server.start_server()
     options = ForeignOptions(deadline_seconds=10)
-    opened = OpenEnvServer("game", str(server.make_url("")), options, OpenEnvOptions(final_tool=final_tool))
+    opened = OpenEnvServer("game", str(server.make_url("")), options, own)
     await opened.open()
     return opened
 
@@ -69,11 +69,11 @@ async def test_a_session_by_its_frames(name: str) -> None:
     sent = [one for one in case["turns"] if "frame" in one]
     answers = [observe(one["answer"]) if "answer" in one else {"type": "error", "data": one["error"]} for one in sent]
     # A look at the server opens two sessions and sends an action to each, where words are one.
-    acts = case["action"].get("required") == ["message"] or "final_tool" in case
+    acts = case["action"].get("required") == ["message"] or "listed" in case
     probes = 2 * [*begin, *([observe({"done": True, "observation": {}})] if acts else [])]
     script = Script(case["action"], [*probes, *begin, *answers])
     served = script.serve()
-    opened = await open_server(served, case.get("final_tool", ""))
+    opened = await open_server(served, OpenEnvOptions(**case.get("own", {})))
     try:
         description = await opened.describe()
         script.frames.clear()
@@ -111,7 +111,7 @@ async def test_a_server_that_opens_no_session(answer: Any, error: type[HostFaile
     begin = observe({"observation": {"text": "begin"}})
     script = Script(CASES["text"]["action"], [begin, begin, begin, begin, answer])
     served = script.serve()
-    opened = await open_server(served)
+    opened = await open_server(served, OpenEnvOptions())
     try:
         await opened.describe()
         with pytest.raises(error, match=words):
