@@ -249,9 +249,10 @@ class ForeignSettings(Frozen):
     """For opening an episode, and for each step. Without an answer by then the episode has no score."""
     idle_seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
     """After so long without a step the server's session is closed. A later step plays it again."""
-    replay: bool = True
-    """False: never play an episode again, since what it does costs money or writes elsewhere. One whose session is lost
-    then has no score."""
+    replay: bool | None = None
+    """Whether a lost session is played again. By default where two tries at the start came out alike. True says so for
+    a server that cannot be tried. False for one that costs money or writes elsewhere: an episode whose session is lost
+    has no score then."""
     reward_range: tuple[float, float] = (0.0, 1.0)
     """Where its rewards lie. They pass as they are; their place in here is `absolute`, which evaluation and difficulty
     targets use."""

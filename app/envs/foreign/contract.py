@@ -83,8 +83,12 @@ class ForeignOptions:
     deadline_seconds: float = 60.0
     idle_seconds: float = 600.0
     reward_range: tuple[float, float] = (0.0, 1.0)
-    replay: bool = True
-    """False: never play an episode again, since its tools cost money or write elsewhere."""
+    replay: bool | None = None
+    """What the operator says of it; None for what was tried. False: its tools cost money or write elsewhere."""
+
+    def can_replay(self, tried: bool) -> bool:
+        """`tried`: whether two tries came out alike."""
+        return tried if self.replay is None else self.replay
 
 
 class ForeignServer(Protocol):
@@ -152,7 +156,7 @@ class ForeignEnvironment(Environment):
             kind=self.server.kind,
             server_version=about.version,
             rule="unverified" if about.version is None else "versioned",
-            replayable=about.replayable and options.replay,
+            replayable=options.can_replay(about.replayable),
             notes=about.notes,
         )
 
@@ -213,7 +217,7 @@ class _Host:
 
     @property
     def replayable(self) -> bool:
-        return self.description.replayable and self.foreign.options.replay
+        return self.foreign.options.can_replay(self.description.replayable)
 
     @property
     def finishes(self) -> bool:
