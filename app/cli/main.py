@@ -59,7 +59,7 @@ COMMANDS: Final[Mapping[str, _CommandSource]] = MappingProxyType(
             "app.cli.database", "Remove old groups from the configured store, with their rollouts and judgements."
         ),
         "version": _CommandSource("app.cli.serve", "Print the version."),
-        "envs": _CommandSource("app.cli.envs.commands", "List, check and create environments."),
+        "envs": _CommandSource("app.cli.envs.commands", "List, check, add and create environments."),
         "data": _CommandSource("app.cli.data", "Check a data set before training on it."),
         "sheets": _CommandSource("app.cli.sheets", "Check, try, import and export character sheets."),
         "rubrics": _CommandSource("app.cli.rubrics", "Check, show and write rubrics."),

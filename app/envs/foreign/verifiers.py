@@ -179,8 +179,8 @@ class VerifiersServer:
         """Plays one task twice with one reply, unless these tasks were tried before."""
         if self._read is not None and self._read.description.digest == content:
             return self._read.description.replayable, self._read.description.notes
-        if not self.options.replay:
-            return False, ()
+        if self.options.replay is not None:
+            return self.options.replay, ()
         one, other = await asyncio.gather(self._probe(alone, row), self._probe(alone, row))
         notes = []
         if one != other:
