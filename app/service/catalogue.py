@@ -203,7 +203,8 @@ class Catalogue:
             present = self._hosted.get(name)
             if present is not None and present.data_digest == hosted.data_digest:
                 return present  # the same object, so that what is cached by it stays in use
-            if present is not None:
+            # What runs elsewhere follows the rule that its server has now: tasks of before are of another version.
+            if present is not None and not present.environment.runs_elsewhere:
                 self._former[name].append(present)
             self._hosted[name] = hosted
             return hosted

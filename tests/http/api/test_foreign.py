@@ -182,8 +182,11 @@ def test_it_is_down_without_its_server_and_a_run_notices_another_one(foreign: Fo
     await_down(client)
     following = trainer.lease()
     earned.append(trainer.score(following, trainer.play(following, foreign.says)))
-    assert (refused, earned, flags_of(client, "kept")) == (
+    said = [{"role": "assistant", "content": "Hm."}]
+    late = client.post("/envs/words/step", json={"task_id": task["task_id"], "messages": said}).status_code
+    assert (refused, late, earned, flags_of(client, "kept")) == (
         (503, "environment_unavailable"),
+        409,
         [[foreign.earn(task)], [foreign.earn(following)]],
         [["scoring_changed"], []],
     )
