@@ -224,6 +224,18 @@ def enter_namespaces_as_root(build_tree: Callable[[], None]) -> None:
     build_tree()
 
 
+def can_do(attempt: Callable[[], None]) -> bool:
+    """Whether it works, tried in a process of its own: none of it can be undone."""
+    child = os.fork()
+    if child == 0:
+        try:
+            attempt()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+
 def become_nobody() -> None:
     """Groups first and the user last: afterwards neither could be changed."""
     os.setgroups([])

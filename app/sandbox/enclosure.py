@@ -27,7 +27,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -41,6 +41,7 @@ from app.sandbox.confinement import (
     become_nobody,
     begin_tree,
     build_child_filter,
+    can_do,
     end_tree,
     enter_namespaces_as_root,
     enter_namespaces_as_user,
@@ -90,7 +91,7 @@ def enclose(service: int, text: str) -> NoReturn:
     if order["trusted"]:
         _limit(order)
         _load(order)
-    kind = next((kind for kind in _KINDS if _can_do(partial(_enter, kind, order))), None)
+    kind = next((kind for kind in _KINDS if can_do(partial(_enter, kind, order))), None)
     if kind is None:
         os._exit(NO_JAIL)
     _enter(kind, order)
@@ -180,18 +181,6 @@ def _lower(what: int, bound: int) -> None:
     hard = resource.getrlimit(what)[1]
     lower = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
     resource.setrlimit(what, (lower, lower))
-
-
-def _can_do(attempt: Callable[[], None]) -> bool:
-    """Whether it works, tried in a process of its own: none of it can be undone."""
-    child = os.fork()
-    if child == 0:
-        try:
-            attempt()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    return os.waitpid(child, 0)[1] == 0
 
 
 def _die_with_parent() -> None:

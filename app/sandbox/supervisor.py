@@ -50,6 +50,7 @@ from app.sandbox.confinement import (
     build_library_tree,
     build_program_filter,
     build_warden_filter,
+    can_do,
     create_ruleset,
     detect_architecture,
     enter_namespaces_as_root,
@@ -273,12 +274,12 @@ def _die_with_parent() -> None:
 def _plan_confinement(namespaces: str, locks: Sequence[str], library: tuple[str, ...]) -> ConfinementPlan:
     """Plans the protections that work here, which only trying tells: none of them can be undone, so a child tries."""
     attempts = {"landlock": lambda: restrict_files(create_ruleset(library)), "seccomp": _try_filter}
-    works = {name: name in locks and _can_do(attempt) for name, attempt in attempts.items()}
+    works = {name: name in locks and can_do(attempt) for name, attempt in attempts.items()}
     return ConfinementPlan(
         namespaces=namespaces,
         landlock=works["landlock"],
         seccomp=build_program_filter(writing=bool(namespaces)) if works["seccomp"] else b"",
-        nobody=_can_do(lambda: _try_nobody(library)),
+        nobody=can_do(lambda: _try_nobody(library)),
         library=library,
         rules=create_ruleset(_list_own_modules(library)) if works["landlock"] and not namespaces else -1,
     )
@@ -288,18 +289,6 @@ def _try_nobody(library: tuple[str, ...]) -> None:
     become_nobody()
     for folder in library:
         next(Path(folder).glob("*.py"))
-
-
-def _can_do(attempt: Callable[[], None]) -> bool:
-    """Whether an action works, tried in a child process."""
-    child = os.fork()
-    if child == 0:
-        try:
-            attempt()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    return os.waitpid(child, 0)[1] == 0
 
 
 def _try_filter() -> None:
