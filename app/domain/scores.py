@@ -180,6 +180,10 @@ REASON_WORDS: Final[Mapping[Reason, str]] = {
     "internal": "The service had a fault. Its log has the details.",
 }
 
+LASTING_REASONS: Final[frozenset[Reason]] = frozenset(
+    {"broken_off", "player_failed", "reward_missing", "replay_diverged"}
+)
+"""Those that are the episode's own: asked again, it would be unscored for the same."""
 
 ACTION: Final = "action"
 """Name of the criterion for what a character does beside its words."""

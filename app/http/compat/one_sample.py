@@ -34,7 +34,7 @@ from app.domain.errors import (
 )
 from app.domain.faults import explain_faults, format_field_path, make_printable
 from app.domain.runs import Policy, Purpose
-from app.domain.scores import Score
+from app.domain.scores import LASTING_REASONS, Score
 from app.domain.tasks import Completion
 from app.domain.values import Frozen, Name, WholeNumber
 from app.http.web.api_keys import get_bounds
@@ -488,8 +488,6 @@ async def _await_disconnect(receive: Receive) -> None:
 CLIENT_CLOSED_REQUEST: Final = 499
 """nginx's status for a client that closed the connection; nobody reads it."""
 _RETRY_SECONDS: Final = 5
-_FINAL: Final = frozenset({"broken_off", "player_failed", "reward_missing", "replay_diverged"})
-"""Reasons of no score that are the episode's own, and stay."""
 
 
 @dataclass(frozen=True)
@@ -655,6 +653,6 @@ def _refuse_unscored(reply: GroupReply, beside: dict[str, JsonValue]) -> Respons
         return _build_refusal(503, RewardRefusal(error="not scored yet; retry", code="pending", field=None), 1, beside)
     because = f": {score.rationale}" if score.rationale else ""
     refusal = RewardRefusal(error=f"no score ({score.reason}){because}", code="unscored", field=None)
-    if score.reason in _FINAL:  # a trainer that asked again would ask for ever
+    if score.reason in LASTING_REASONS:  # a trainer that asked again would ask for ever
         return _build_refusal(422, refusal, None, {**beside, "reason": score.reason})
     return _build_refusal(503, refusal, _RETRY_SECONDS, {**beside, "reason": score.reason})
