@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Final, TypeVar
 
 from pydantic import JsonValue
@@ -87,6 +86,11 @@ class HostedTranscript:
     def end_key(self) -> str:
         return digest([self.keys[-1], _END])
 
+    def lacks_answers(self, stored: StoredSteps) -> bool:
+        """Whether one is not stored that the model went on after, or claims to have seen."""
+        answered = self.keys if self.seen[-1] else self.keys[:-1]
+        return any(key not in stored for key in answered)
+
     def require_stored(self, stored: StoredSteps) -> None:
         """InvalidRequest naming the first message that the environment did not send. The last one of the model need not
         be answered yet."""
@@ -136,6 +140,7 @@ class _Server:
     name: str
     most: int
     places: asyncio.Semaphore
+    idle_seconds: float
     held: OrderedDict[str, list[_Held]] = field(default_factory=OrderedDict)
     """By the key of the last message that each was sent, or by its start; the longest unused first."""
     in_use: int = 0
@@ -188,7 +193,7 @@ class _Server:
         return True
 
     def pop_unused(self, seconds: float) -> list[HostedSession]:
-        """Those that nobody has used for so long."""
+        """Those that nobody has used for so many seconds."""
         before = time.monotonic() - seconds
         keys = [key for key, held in self.held.items() for one in held if one.since <= before]
         return [session for key in keys if (session := self.take(key)) is not None]
@@ -226,7 +231,6 @@ class HostedEpisodes:
     def __init__(self, steps: HostedStepStore) -> None:
         self._steps = steps
         self._servers: dict[str, _Server] = {}
-        self._idle_seconds: dict[str, float] = {}
         self._flights = SingleFlight[HostedStep]("an episode of a foreign environment could not be stepped")
 
     @property
@@ -271,6 +275,9 @@ class HostedEpisodes:
             if not transcript.said:
                 raise InvalidRequest("the model said nothing", field="messages")
             stored = dict(await self._steps.find_steps([*transcript.keys, transcript.end_key]))
+            if transcript.lacks_answers(stored):
+                # Pruned, or lost with the store's last moments. A model forges nothing: observations are the trainer's.
+                return Score.unscored("replay_diverged", "an answer of the environment is not stored any more")
             transcript.require_stored(stored)
         except InvalidRequest as error:
             return score_forgery(error)
@@ -423,8 +430,8 @@ class HostedEpisodes:
     def _find_server(self, host: EpisodeHost) -> _Server:
         limits = host.limits
         if host.server not in self._servers:
-            self._servers[host.server] = _Server(host.server, limits.sessions, asyncio.Semaphore(limits.sessions))
-        self._idle_seconds[host.server] = limits.idle_seconds
+            places = asyncio.Semaphore(limits.sessions)
+            self._servers[host.server] = _Server(host.server, limits.sessions, places, limits.idle_seconds)
         server = self._servers[host.server]
         server.replays = host.replayable and not server.differs_often
         return server
@@ -438,8 +445,8 @@ class HostedEpisodes:
         """Closes sessions that nobody has stepped for long."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            for name, server in self._servers.items():
-                for session in server.pop_unused(self._idle_seconds[name]):
+            for server in tuple(self._servers.values()):  # others may come while a session is closed
+                for session in server.pop_unused(server.idle_seconds):
                     await session.close()
 
     async def close(self) -> None:
@@ -464,9 +471,13 @@ def _is_same_opening(one: Opening, other: Opening) -> bool:
 
 def _require_sound(step: HostedStep) -> HostedStep:
     """HostFailed for a reward that is no number, whatever went around validation."""
-    if step.reward is not None and not (isfinite(step.reward) and abs(step.reward) <= MOST_REWARD):
+    if step.reward is not None and not _is_bounded(step.reward):
         raise HostFailed("the environment gave a reward that is no finite number")
     return step
+
+
+def _is_bounded(reward: float) -> bool:
+    return abs(reward) <= MOST_REWARD  # False for NaN too
 
 
 # Servers that go and come
@@ -527,7 +538,7 @@ def score_steps(steps: Sequence[HostedStep], within: RewardRange) -> Score:
     if not rewards:
         return Score.unscored("reward_missing", "the environment gave no reward for this episode")
     total = sum(rewards)
-    if not (isfinite(total) and abs(total) <= MOST_REWARD):
+    if not _is_bounded(total):
         return Score.unscored("reward_missing", "the rewards of this episode add up to no finite number")
     return Score(
         outcome="scored",

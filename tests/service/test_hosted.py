@@ -188,6 +188,13 @@ async def test_answers_that_the_environment_did_not_give_are_refused(store: Stor
     assert [(one.reward, one.flags) for one in scores] == [(0.0, ("forged_observation",))] * 4
 
 
+async def test_an_answer_that_the_store_has_lost_makes_no_forger_of_the_model(store: Store) -> None:
+    episodes, host = HostedEpisodes(store.hosted_steps), CounterHost(Counter())
+    messages = [*await play(episodes, host, "ab", "cd"), say("stop")]
+    elsewhere = await episodes.score("task_1", host, [Completion(messages=tuple(messages))])
+    assert tell(elsewhere) == ["replay_diverged"]
+
+
 async def test_places_are_bounded_and_held_sessions_give_way_if_they_can_be_had_again(store: Store) -> None:
     server = Counter(places=2)
     episodes, host = HostedEpisodes(store.hosted_steps), CounterHost(server, limits=replace(LIMITS, sessions=5))

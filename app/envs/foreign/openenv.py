@@ -15,7 +15,6 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -150,24 +149,26 @@ class OpenEnvServer:
         self._actions = actions
         version = metadata.get("version")
         replayable = first == second
+        notes = [] if replayable else ["The same seed and actions brought other answers: it cannot be played again."]
+        if actions.text_field and first[1].refused:
+            # Else a wrong `action_field`, which is the operator's mistake, would look like models that cannot act.
+            words = first[1].messages[0].content
+            notes.append(f"It refused the word {_PROBE!r} as an action, as it may refuse what models say: {words}")
         said: list[JsonValue] = [metadata.get("name"), version, schema.get("action"), schema.get("observation")]
         return Description(
             # What the probe brought is part of it: a server that names no version may change all the same.
-            digest=digest([*said, first if replayable else None]),
+            digest=digest([*said, [one.model_dump(mode="json") for one in first] if replayable else None]),
             version=version if isinstance(version, str) else None,
             finishes=False,
             replayable=replayable,
-            notes=()
-            if replayable
-            else ("The same seed and actions brought other answers: it cannot be played again.",),
+            notes=tuple(notes),
         )
 
-    async def _probe(self, client: Any, actions: _Actions) -> JsonValue:
+    async def _probe(self, client: Any, actions: _Actions) -> tuple[Opening, HostedStep]:
         """What a seed and one action bring."""
         session = await self._open_session(client, actions, Start("train", 0, find_seed("train", 0)))
         try:
-            step = await session.step(Message(role="assistant", content=_PROBE))
-            return [session.opening.model_dump(mode="json"), step.model_dump(mode="json")]
+            return session.opening, await session.step(Message(role="assistant", content=_PROBE))
         finally:
             await session.close()
 
@@ -191,7 +192,7 @@ class OpenEnvServer:
             async with client.get(self._url + path, allow_redirects=False) as response:
                 if response.status != 200:
                     raise HostFailed(f"{self._url}{path} answered {response.status}")
-                body = await response.content.read(_MOST_BYTES + 1)
+                body = await _read_body(response)
         return _read_object(body, f"{self._url}{path}")
 
     # Sessions
@@ -399,6 +400,14 @@ def _create_client(headers: Mapping[str, str]) -> Any:
     )
 
 
+async def _read_body(response: Any) -> bytes:
+    """No more than one byte beyond the bound, which `_read_object` then refuses: a stream is read in pieces."""
+    body = b""
+    while len(body) <= _MOST_BYTES and (piece := await response.content.read(_MOST_BYTES + 1 - len(body))):
+        body += piece
+    return body
+
+
 def _read_object(text: str | bytes, where: str) -> Object:
     if len(text) > _MOST_BYTES:
         raise HostFailed(f"{where} answered more than {_MOST_BYTES} bytes")
@@ -439,7 +448,8 @@ def _build_step(data: Object, messages: tuple[Message, ...]) -> HostedStep:
 
 
 def _is_reward(value: object) -> bool:
-    return isinstance(value, int | float) and isfinite(value) and abs(value) <= MOST_REWARD
+    # False for NaN too. `isfinite` would raise for a whole number of hundreds of digits.
+    return isinstance(value, int | float) and abs(value) <= MOST_REWARD
 
 
 def _add(rewards: Sequence[float]) -> float | None:

@@ -35,7 +35,9 @@ class Script:
 
     async def _describe(self, request: web.Request) -> web.Response:
         about = {"name": "Scripted", "version": "2"}
-        return web.json_response(about if request.path == "/metadata" else {"action": self._action, "observation": {}})
+        # Longer than what a stream has at once.
+        schema = {"action": self._action, "observation": {"description": "x" * 300_000}}
+        return web.json_response(about if request.path == "/metadata" else schema)
 
     async def _talk(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()
