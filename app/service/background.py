@@ -285,7 +285,7 @@ _PATIENCE_SECONDS: Final = 60.0
 
 
 class TextIndexer:
-    """Keeps the index of texts some seconds behind what is stored (docs/decisions/0040)."""
+    """Keeps the index of texts some seconds behind what is stored (docs/decisions.md#0040)."""
 
     def __init__(self, texts: TextIndexStore, claims: ClaimStore, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         self._texts = texts
