@@ -14,6 +14,8 @@ LONG: Final = 25
 
 READ: Final = re.compile(r"^<!-- [\w-]+: read by the tests -->\n.*?(?=\n\n|\Z)", re.DOTALL | re.MULTILINE)
 FENCED: Final = re.compile(r"^( *)(`{3,})[^`\n]*\n.*?^\1\2`*[ ]*$", re.DOTALL | re.MULTILINE)
+WORD: Final = re.compile(r"\S*\w\S*")
+"""Marks of tables and lists are none."""
 LINK: Final = re.compile(r"\]\([^)\s]*\)")
 END: Final = re.compile(r"(?<=[.!?])[*_)\"”]*\s+(?=[\W_]*[A-Z0-9`])")
 
@@ -33,9 +35,10 @@ class PageWords:
 
 def count_words(page: str) -> PageWords:
     prose = READ.sub("", FENCED.sub("\n\n", MARKED.sub("\n\n", page)))
-    sentences = [len(sentence.split()) for sentence in _sentences(prose)]
-    words = len(prose.split())
-    return PageWords(len(page.split()) - words, words, len(sentences), sum(words > LONG for words in sentences))
+    sentences = [length for sentence in _sentences(prose) if (length := len(WORD.findall(sentence)))]
+    words = len(WORD.findall(prose))
+    longer = sum(length > LONG for length in sentences)
+    return PageWords(len(WORD.findall(page)) - words, words, len(sentences), longer)
 
 
 def _sentences(prose: str) -> list[str]:
