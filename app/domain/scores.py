@@ -52,7 +52,7 @@ CalibrationGap = Literal[
     "flat_line",
     "internal",
 ]
-"""Why a rollout of a drawn group has no calibrated value. See `docs/calibration.md`."""
+"""Why a rollout of a drawn group has no calibrated value. See `docs/judging.md`."""
 
 
 class ReferencePlan(Frozen):

@@ -294,7 +294,7 @@ _PATIENCE_SECONDS: Final = 60.0
 
 class TextIndexer:
     """Makes the index of texts once somebody searches by words, flags or models. From then on it follows what is stored
-    within seconds while there are such searches, and in bulk once an hour (docs/decisions/0040)."""
+    within seconds while there are such searches, and in bulk once an hour (docs/decisions.md#0040)."""
 
     def __init__(
         self,
