@@ -59,8 +59,8 @@ def open_log(to: str, run: str, folder: Path, wandb: WandbChoice) -> CurveLog:
         return WandbLog(run, folder, wandb)
     module, separator, name = to.partition(":")
     if not separator:
-        near = suggest(to, ["tensorboard", "wandb"])
-        raise UserError(f"`--to`: there is no logger {to!r}{near}; wanted is tensorboard, wandb or MODULE:CLASS")
+        near = suggest(to, ["tensorboard", "wandb"]) or "; wanted is tensorboard, wandb or MODULE:CLASS"
+        raise UserError(f"`--to`: there is no logger {to!r}{near}")
     return _build_own_log(module, name, run)
 
 
@@ -242,16 +242,16 @@ class WandbLog:
                 if STEP in row:
                     values = {name: json.loads(row[name]) for name in row if name.startswith("env/") and name != STEP}
                     held[int(row[STEP])].update(values)
-        self._begin()
         return held, notes
 
-    def _begin(self) -> None:
+    def _begin(self) -> Any:
+        """With the first row: each start of W&B makes a folder."""
         known = self._wandb.Settings.model_fields
         chosen = {**_WANDB_SETTINGS, "x_update_finish_state": not self._choice.run}
         settings = self._wandb.Settings(**{name: value for name, value in chosen.items() if name in known})
         self._folder.mkdir(parents=True, exist_ok=True)
         try:
-            self._run = self._wandb.init(
+            run = self._wandb.init(
                 project=self._choice.project or None,
                 id=self._id,
                 name=self._name,
@@ -261,14 +261,17 @@ class WandbLog:
             )
         except self._wandb.Error as error:
             raise UserError(f"W&B: {error}") from error
-        self.place = self._run.url or str(Path(self._run.dir).parent)
-        self._run.define_metric(STEP)
-        self._run.define_metric("env/*", step_metric=STEP)
+        self.place = str(Path(run.dir).parent) if run.offline else run.url
+        run.define_metric(STEP)
+        run.define_metric("env/*", step_metric=STEP)
+        return run
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
+        self._run = self._run or self._begin()
         self._run.log({STEP: step, **values})
 
     def note(self, note_id: str, title: str, text: str, step: int) -> None:
+        self._run = self._run or self._begin()
         self._run.alert(title[:63], f"Step {step}. {text} ({note_id})", level="WARN")
 
     def close(self) -> None:
