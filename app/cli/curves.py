@@ -388,7 +388,7 @@ def log(
 ) -> None:
     """Write a run's curves into TensorBoard, W&B or a logger of yours.
 
-    Says what the logger lacks, so it may be repeated, also after a crash. Steps that still grow are left for later."""
+    Writes what the logger lacks, so it may be repeated, also after a crash. Steps that still grow are left for later."""
     asked = _Asked(run, to, follow, folder, WandbChoice(wandb_project, wandb_run), settle)
     with stop_on_errors():
         report, stopped = asyncio.run(_log_run(asked, url, api_key))

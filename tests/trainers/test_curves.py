@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -22,8 +21,7 @@ from tests.trainers.installed import LOGGERS, PROGRAMS, wait_until
 
 NEEDS = (LOGGERS / ".installed",)
 PLACES = {"tensorboard": "curves/{run}", "wandb": "curves/wandb", "mlflow_curves:MlflowCurves": "."}
-STEPS, AT_ONCE = 25, 20
-ALARM = "All rewards of its first 64 groups are 0"
+STEPS, BAD_STEPS, AT_ONCE = 25, 5, 20
 
 
 def variables(folder: Path) -> dict[str, str]:
@@ -47,7 +45,7 @@ def read_back(folder: Path, run: str, logger: str) -> tuple[dict[int, dict[str, 
     """All values of each name and step, and notes."""
     out = folder / "read.json"
     program = start(folder, PROGRAMS / "read_curves.py", logger, PLACES[logger].format(run=run), out)
-    assert program.wait(300) == 0, (folder / "log").read_text(errors="replace")[-3000:]
+    assert program.wait(300) == 0, read_log(folder)
     points, notes = json.loads(out.read_text())
     found: defaultdict[int, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for step, name, value in points:
@@ -55,13 +53,27 @@ def read_back(folder: Path, run: str, logger: str) -> tuple[dict[int, dict[str, 
     return {step: dict(of) for step, of in found.items()}, notes
 
 
+def has_begun(folder: Path, run: str, logger: str) -> bool:
+    """Whether some steps are there. Before, a reader may find nothing that it can read."""
+    try:
+        return len(read_back(folder, run, logger)[0]) > 0
+    except AssertionError:
+        return False
+
+
+def read_log(folder: Path) -> str:
+    return (folder / "log").read_text(errors="replace")[-3000:]
+
+
 def send(url: str, run: str, step: int) -> None:
-    """Right and wrong answers to tasks of three levels, and replies of characters, which a judge reads."""
+    """Answers to tasks of three levels, and replies of characters, which a judge reads. At first all earn 0, which is
+    an alarm."""
     policy = {"model": "m", "step": step}
-    for environment, right, params in (("math", "7", {"level": "mixed"}), ("npc_arena", "Well met, friend.", {})):
+    good = ("I know not", "As an AI language model I cannot.") if step < BAD_STEPS else ("7", "Well met, friend.")
+    for environment, said, params in (("math", good[0], {"level": "mixed"}), ("npc_arena", good[1], {})):
         asked = {"run": run, "batch_size": AT_ONCE // 2, "params": params, "policy": policy}
         tasks = httpx.post(f"{url}/envs/{environment}/next-batch", json=asked).raise_for_status().json()["tasks"]
-        replies = [{"text": right + " " * step}, {"text": "As an AI language model I cannot."}]
+        replies = [{"text": said}, {"text": "As an AI language model I cannot."}]
         groups = [{"task_id": one["task_id"], "lease_id": one["lease_id"], "completions": replies} for one in tasks]
         sent = {"run": run, "groups": groups, "policy": policy}
         httpx.post(f"{url}/score", json=sent, timeout=60).raise_for_status()
@@ -70,6 +82,17 @@ def send(url: str, run: str, step: int) -> None:
 def fetch_rows(url: str, run: str) -> list[dict[str, Any]]:
     queries = ("", "&by=label", "&by=dataset")
     return [row for by in queries for row in httpx.get(f"{url}/stats?run={run}{by}").json()["rows"]]
+
+
+def fetch_alarms(url: str, run: str) -> list[Any]:
+    alarms: list[Any] = httpx.get(f"{url}/runs/{run}/health").json()["alarms"]
+    return alarms
+
+
+def kill(program: "subprocess.Popen[bytes]") -> None:
+    program.kill()
+    program.wait()
+    time.sleep(1)  # W&B has a process of its own, which writes what it was given
 
 
 def differ(expected: Mapping[int, Mapping[str, float]], found: Mapping[int, Mapping[str, list[float]]]) -> list[object]:
@@ -90,25 +113,28 @@ def test_a_run_of_500_groups_is_in_the_logger_once_after_its_command_was_killed(
     run = "long"
     (tmp_path / "gateway").mkdir()
     with serving(tmp_path / "gateway") as served:
-        for step in range(STEPS // 2):
+        for step in range(BAD_STEPS):
             send(served.url, run, step)
-        first = start_logging(tmp_path, served, run, logger)
+        wait_until(lambda: bool(fetch_alarms(served.url, run)))
+        for step in range(BAD_STEPS, STEPS // 2):
+            send(served.url, run, step)
+        killed = start_logging(tmp_path, served, run, logger)
         for step in range(STEPS // 2, STEPS - 5):
             send(served.url, run, step)
-        wait_until(lambda: len(read_back(tmp_path, run, logger)[0]) >= STEPS // 2 if begun(tmp_path, logger) else False)
-        send(served.url, run, STEPS - 5)
-        first.send_signal(signal.SIGKILL)
-        first.wait()
-        time.sleep(1)  # W&B's own process notices
+        wait_until(lambda: has_begun(tmp_path, run, logger), 300)
+        kill(killed)
         begun_with = len(read_back(tmp_path, run, logger)[0])
-        for step in range(STEPS - 4, STEPS):
+        for step in range(STEPS - 5, STEPS):
             send(served.url, run, step)
+        for seconds in (3.0, 5.0):  # whatever it is doing then
+            killed = start_logging(tmp_path, served, run, logger)
+            time.sleep(seconds)
+            kill(killed)
         httpx.put(f"{served.url}/runs/{run}", json={"health": {"finished": True}}).raise_for_status()
         for _ in range(2):  # the second has nothing to do
-            ended = start_logging(tmp_path, served, run, logger).wait(300)
-            assert ended == 0, (tmp_path / "log").read_text(errors="replace")[-3000:]
+            assert start_logging(tmp_path, served, run, logger).wait(300) == 0, read_log(tmp_path)
         rows = fetch_rows(served.url, run)
-        alarms = httpx.get(f"{served.url}/runs/{run}/health").json()["alarms"]
+        alarms = fetch_alarms(served.url, run)
     found, notes = read_back(tmp_path, run, logger)
     points = PointBuilder().build(map(StatisticsRow.model_validate, rows))
     assert differ({one.step: one.values for one in points}, found) == []
@@ -118,7 +144,3 @@ def test_a_run_of_500_groups_is_in_the_logger_once_after_its_command_was_killed(
     assert (sum(row["groups"] for row in rows if not row["label"]), len(found)) == (STEPS * AT_ONCE, STEPS)
     assert len(notes) == len(alarms)
     assert 0 < begun_with < STEPS
-
-
-def begun(folder: Path, logger: str) -> bool:
-    return any((folder / place).exists() for place in ("mlflow.db", "curves/wandb", "curves/long"))

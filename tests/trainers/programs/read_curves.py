@@ -1,6 +1,6 @@
 """Points and notes that a logger has, as its own package reads them: `read_curves.py LOGGER PLACE OUT`.
 
-TensorBoard by its own reader, MLflow by its client. W&B's package no longer reads its files; they are in its records."""
+TensorBoard by its own reader, MLflow by its client. W&B's package reads no files, but has the form of their records."""
 
 import json
 import sys
@@ -12,15 +12,20 @@ Point = tuple[int, str, float]
 
 
 def read_tensorboard(place: Path) -> tuple[list[Point], list[str]]:
+    curves = load(place)
+    points = [(one.step, tag, one.value) for tag in curves.Tags()["scalars"] for one in curves.Scalars(tag)]
+    if not (place / "alarms").exists():
+        return points, []
+    alarms = load(place / "alarms")
+    return points, [text.decode() for tag in alarms.Tags()["tensors"] for text in read_texts(alarms.Tensors(tag))]
+
+
+def load(folder: Path) -> Any:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    curves, alarms = (
-        EventAccumulator(str(folder), {"scalars": 0, "tensors": 0}) for folder in (place, place / "alarms")
-    )
-    curves.Reload()
-    alarms.Reload()
-    points = [(one.step, tag, one.value) for tag in curves.Tags()["scalars"] for one in curves.Scalars(tag)]
-    return points, [text.decode() for tag in alarms.Tags()["tensors"] for text in read_texts(alarms.Tensors(tag))]
+    found = EventAccumulator(str(folder), {"scalars": 0, "tensors": 0})  # 0: all of them, not a sample
+    found.Reload()
+    return found
 
 
 def read_texts(tensors: Any) -> Iterator[bytes]:
