@@ -12,6 +12,8 @@ Point = tuple[int, str, float]
 
 
 def read_tensorboard(place: Path) -> tuple[list[Point], list[str]]:
+    if not place.exists():
+        return [], []
     curves = load(place)
     points = [(one.step, tag, one.value) for tag in curves.Tags()["scalars"] for one in curves.Scalars(tag)]
     if not (place / "alarms").exists():
@@ -55,11 +57,14 @@ def read_mlflow(_: Path) -> tuple[list[Point], list[str]]:
     from mlflow import MlflowClient
 
     client = MlflowClient()
-    (experiment,) = client.search_experiments(filter_string="name = 'atropos-envs'")
-    (run,) = client.search_runs([experiment.experiment_id])
-    history = (one for name in run.data.metrics for one in client.get_metric_history(run.info.run_id, name))
-    notes = [text for name, text in run.data.tags.items() if name.startswith("alarm.")]
-    return [(one.step, one.key, one.value) for one in history], notes
+    experiments = [one.experiment_id for one in client.search_experiments(filter_string="name = 'atropos-envs'")]
+    points: list[Point] = []
+    notes: list[str] = []
+    for run in client.search_runs(experiments) if experiments else ():
+        history = (one for name in run.data.metrics for one in client.get_metric_history(run.info.run_id, name))
+        points += [(one.step, one.key, one.value) for one in history]
+        notes += [text for name, text in run.data.tags.items() if name.startswith("alarm.")]
+    return points, notes
 
 
 READERS: dict[str, Callable[[Path], tuple[list[Point], list[str]]]] = {
