@@ -68,11 +68,12 @@ def _build_own_log(module: str, name: str, run: str) -> CurveLog:
     """The folder of the command comes first, as for a program in it."""
     sys.path.insert(0, str(Path.cwd()))
     try:
-        built: CurveLog = getattr(importlib.import_module(module), name)(run)
+        build = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise UserError(f"`--to {module}:{name}`: {error}") from error
     finally:
-        sys.path.pop(0)
+        sys.path.remove(str(Path.cwd()))
+    built: CurveLog = build(run)
     return built
 
 

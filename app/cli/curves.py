@@ -95,8 +95,8 @@ class CurvePoint:
 class PointBuilder:
     """Names that were met so far. Steps are built in order: a flag has a 0 at each step after the first that has it."""
 
-    _flags: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
-    """Of each environment, label or data set."""
+    _flags: defaultdict[tuple[str, str], dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+    """By place and prefix."""
     _owners: dict[str, str] = field(default_factory=dict)
     """By clean name the text that it stands for."""
 
@@ -117,16 +117,17 @@ class PointBuilder:
                 yield f"{place}/{name}", value
         for criterion in row.criteria:
             yield self._name(place, criterion.name, "criterion_"), criterion.mean
-        yield from self._list_flags(f"{place}\nflag_", row.flags, row.scored + row.unscored + row.pending)
-        yield from self._list_flags(f"{place}\ngroup_flag_", row.group_flags, row.groups)
+        yield from self._list_flags(place, "flag_", row.flags, row.scored + row.unscored + row.pending)
+        yield from self._list_flags(place, "group_flag_", row.group_flags, row.groups)
 
-    def _list_flags(self, where: str, counts: Sequence[FlagCount], total: int) -> Iterator[tuple[str, float]]:
-        place, _, prefix = where.partition("\n")
-        met = self._flags[where]
-        met.update(dict.fromkeys(flag.name for flag in counts))
+    def _list_flags(
+        self, place: str, prefix: str, counts: Sequence[FlagCount], total: int
+    ) -> Iterator[tuple[str, float]]:
         found = {flag.name: flag.count for flag in counts}
+        met = self._flags[place, prefix]
+        met.update(dict.fromkeys(found))
         for name in met:
-            yield self._name(place, name, prefix), found.get(name, 0) / total
+            yield self._name(place, name, prefix), (_share(found.get(name, 0), total) or 0.0)
 
     def _name(self, place: str, text: str, prefix: str = "") -> str:
         """Of two texts that come to the same, the later one gets a digest."""
@@ -388,7 +389,7 @@ def log(
 ) -> None:
     """Write a run's curves into TensorBoard, W&B or a logger of yours.
 
-    Writes what the logger lacks, so it may be repeated, also after a crash. Steps that still grow are left for later."""
+    Writes what the logger lacks, so it may be repeated, also after a crash. Steps that still grow are left out."""
     asked = _Asked(run, to, follow, folder, WandbChoice(wandb_project, wandb_run), settle)
     with stop_on_errors():
         report, stopped = asyncio.run(_log_run(asked, url, api_key))
@@ -464,7 +465,7 @@ def tell_report(report: LoggedRun, to: str) -> Iterator[str]:
             '`"policy": {"model": …, "step": …}` with `score`'
         )
     if report.uncounted:
-        yield f"nothing was written: the gateway has yet to count {report.uncounted:,} stored groups; {RESUME}"
+        yield f"the gateway has yet to count {report.uncounted:,} stored groups, so steps are not written; {RESUME}"
 
 
 _MOST_LISTED: Final = 10

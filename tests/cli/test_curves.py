@@ -3,6 +3,8 @@
 import itertools
 import json
 import math
+import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -106,6 +108,17 @@ class KeptLog:
 
     def close(self) -> None:
         pass
+
+
+class StoppedLog(KeptLog):
+    """Somebody presses Ctrl-C while it writes."""
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        super().write(step, {"groups": values["env/math/groups"]})
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def close(self) -> None:
+        self.note("closed", "", "", 0)
 
 
 def test_a_logger_that_keeps_what_it_has_gets_what_it_lacks_and_late_changes_are_told(tmp_path: Path) -> None:
@@ -239,6 +252,20 @@ def test_event_files_have_the_figures_of_stats_and_a_run_that_is_finished_ends_i
         one for one in pairs if one[0][:2] != one[1][:2] or not math.isclose(one[0][2], one[1][2], rel_tol=1e-6)
     ] == []
     assert {name.split("/")[2] for name in held[1]} > {"easy", "hard", "reward"}
+
+
+def test_ctrl_c_ends_it_with_all_written_also_in_a_class_of_ones_own(served: Served) -> None:
+    run = "curves-stopped"
+    for step in (1, 2, 3):
+        send(served.url, run, step, 2)
+    words = ("runs", "log", run, "--to", f"{__name__}:StoppedLog", "--follow", "--settle", "0", "--url", served.url)
+    done = ended(*words)
+    lines = [json.loads(line) for line in Path(f"{run}.jsonl").read_text().splitlines()]
+    assert lines == [[1, {"groups": 2}, None], [2, {"groups": 2}, None], [0, {}, "closed"]]
+    assert (done.returncode, done.stdout.splitlines()) == (
+        130,
+        [f"{run}.jsonl: 2 steps of {run}, 2 written now", "not finished, so not written: step 3"],
+    )
 
 
 def flatten(values: Mapping[int, Mapping[str, float]]) -> list[tuple[int, str, float]]:

@@ -123,6 +123,9 @@ def test_a_run_of_500_groups_is_in_the_logger_once_after_its_command_was_killed(
             killed = start_logging(tmp_path, served, run, logger)
             time.sleep(seconds)
             kill(killed)
+        late = logger == "tensorboard"  # the others keep what they have
+        if late:
+            send(served.url, run, BAD_STEPS)
         httpx.put(f"{served.url}/runs/{run}", json={"health": {"finished": True}}).raise_for_status()
         for _ in range(2):  # the second has nothing to do
             assert start_logging(tmp_path, served, run, logger).wait(300) == 0, read_log(tmp_path)
@@ -134,6 +137,6 @@ def test_a_run_of_500_groups_is_in_the_logger_once_after_its_command_was_killed(
     assert [
         round(found[row["step"]][f"env/{row['environment']}/reward"][0], 6) for row in rows if not row["label"]
     ] == [round(row["mean_reward"], 6) for row in rows if not row["label"]]
-    assert (sum(row["groups"] for row in rows if not row["label"]), len(found)) == (STEPS * AT_ONCE, STEPS)
+    assert (sum(row["groups"] for row in rows if not row["label"]), len(found)) == ((STEPS + late) * AT_ONCE, STEPS)
     assert len(notes) == len(alarms)
     assert 0 < begun_with < STEPS

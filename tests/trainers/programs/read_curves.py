@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from app.cli.curve_logs import read_wandb_records
+
 Point = tuple[int, str, float]
 
 
@@ -37,8 +39,6 @@ def read_texts(tensors: Any) -> Iterator[bytes]:
 
 def read_wandb(place: Path) -> tuple[list[Point], list[str]]:
     from wandb.proto.wandb_internal_pb2 import Record
-
-    from app.cli.curve_logs import read_wandb_records
 
     points: list[Point] = []
     notes: list[str] = []
