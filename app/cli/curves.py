@@ -188,7 +188,7 @@ class StepWatch:
 # What a logger lacks.
 
 _FLOAT32: Final = 1e-6
-"""Loggers keep single precision, whose own error is a tenth of this."""
+"""TensorBoard keeps single precision, whose own error is a tenth of this."""
 
 
 @dataclass
@@ -215,14 +215,11 @@ class CurveWriter:
             return
         for point in lacking:
             self.held.setdefault(point.step, {}).update(point.values)
-        first = lacking[0].step
-        again = [step for step in sorted(self.held) if step >= first]
-        for step, values in (
-            [(step, self.held[step]) for step in again]
-            if self.log.rewrites
-            else [(point.step, point.values) for point in lacking]
-        ):
-            self.log.write(step, values)
+        due = lacking
+        if self.log.rewrites:
+            due = [CurvePoint(step, self.held[step]) for step in sorted(self.held) if step >= lacking[0].step]
+        for point in due:
+            self.log.write(point.step, point.values)
         self.written += len(lacking)
 
     def _find_lack(self, point: CurvePoint) -> CurvePoint:
