@@ -67,6 +67,9 @@ COMMANDS: Final[Mapping[str, _CommandSource]] = MappingProxyType(
         "runs": _CommandSource(
             "app.cli.runs", "List, show and compare runs, estimate their cost, and create or change one."
         ),
+        "runs log": _CommandSource(
+            "app.cli.curves", "Write a run's curves into TensorBoard, W&B or a logger of yours."
+        ),
         "groups": _CommandSource("app.cli.runs", "Show stored groups."),
         "rlaif": _CommandSource("app.cli.rubrics", "Write rubrics for training on a preference."),
         "keys": _CommandSource("app.cli.keys", "Create, list, rotate and revoke keys of the service."),
