@@ -177,8 +177,13 @@ def check(
     if str(json_file) != "-":
         _print_report(checked)
     if checked.stopped is None:
-        options = {"sheets": None if sheets == _SHEETS else sheets, "votes": None if votes == 1 else votes}
-        options |= {"short": short, "seed": seed or None, "rubric": rubric}
+        options: dict[str, object] = {
+            "sheets": None if sheets == _SHEETS else sheets,
+            "votes": None if votes == 1 else votes,
+            "short": short,
+            "seed": seed or None,
+            "rubric": rubric,
+        }
         measured = _build_measurement(judge, checked, build_command("check", name, options))
         with stop_on_errors():
             asyncio.run(keep_measurement(settings, measured))
