@@ -148,17 +148,18 @@ def _list_agreement(found: AgreementSlice) -> tuple[MeasuredFigure, ...]:
     """Those that have a value."""
     pairs, defects = found.pairs, found.defects
     listed = [
-        ("pair accuracy", pairs.judge, f"all equal: {pairs.constant:.3f}"),
-        ("people with one another, on shared pairs", pairs.people, ""),
-        ("judge on shared pairs", pairs.judge_on_shared, ""),
-        *((f"kappa, {one.criterion}", one.kappa, _describe_constant(one.constant)) for one in found.criteria),
-        ("sound replies above faulty ones", defects.auc, "all equal: 0.500"),
+        ("pair accuracy", pairs.judge, pairs.groups, f"all equal: {pairs.constant:.3f}"),
+        ("people with one another, shared pairs", pairs.people, pairs.shared_pairs, ""),
+        ("judge, shared pairs", pairs.judge_on_shared, pairs.shared_pairs, ""),
+        *(
+            (f"kappa, {one.criterion}", one.kappa, one.groups, _describe_constant(one.constant))
+            for one in found.criteria
+        ),
+        ("sound replies above faulty ones", defects.auc, defects.groups, "all equal: 0.500"),
     ]
     return tuple(
-        MeasuredFigure(
-            name=name, value=figure.value, low=figure.low, high=figure.high, trials=figure.trials, beside=beside
-        )
-        for name, figure, beside in listed
+        MeasuredFigure(name=name, value=figure.value, low=figure.low, high=figure.high, trials=count, beside=beside)
+        for name, figure, count, beside in listed
         if figure.value is not None
     )
 
