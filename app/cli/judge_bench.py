@@ -6,8 +6,7 @@ gates included."""
 
 import asyncio
 import contextlib
-import shlex
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, cast, get_args
 
@@ -20,7 +19,7 @@ from app.cli.costs import JudgeGroup, estimate_judging_cost, is_reward_model
 from app.datasets.configured_datasets import ConfiguredDatasets, read_table
 from app.domain.errors import GatewayError, InvalidRequest, UserError
 from app.domain.faults import explain_faults
-from app.domain.judge_measurements import JudgeMeasurement
+from app.domain.judge_measurements import JudgeMeasurement, build_judge_command
 from app.domain.judging import Mode, PanelResult
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion, Task
@@ -112,15 +111,6 @@ async def open_judge_panels(settings: Settings, *, reuse: bool = False) -> Async
 
 
 # What was measured of a judge.
-
-
-def build_command(verb: str, judge: str, options: Mapping[str, object]) -> str:
-    """A command of `judges` that measures the same. An option that is None is left out, and True has no value."""
-    named = [f"--judge {shlex.quote(judge)}"] if verb == "bench" else [shlex.quote(judge)]
-    for name, value in options.items():
-        if value is not None and value is not False:
-            named.append(f"--{name}" if value is True else f"--{name} {shlex.quote(str(value))}")
-    return " ".join(["atropos-envs judges", verb, *named])
 
 
 async def keep_measurement(settings: Settings, measured: JudgeMeasurement) -> None:
@@ -231,7 +221,9 @@ def bench(
         data = _thin_out(parse_labelled_rows(found, rows, places), limit)
         options = {"labels": labels, "split": split, "subset": subset, "rows": rows, "limit": limit}
         chosen = options | {"modes": None if modes == _MODES else modes, "repeat": None if repeat == 1 else repeat}
-        asked = _Bench(judge, labels, data, _parse_modes(modes), repeat, seed, build_command("bench", judge, chosen))
+        asked = _Bench(
+            judge, labels, data, _parse_modes(modes), repeat, seed, build_judge_command("bench", judge, chosen)
+        )
         report, measured = asyncio.run(_run_bench(settings, asked, yes=yes))
     if as_json:
         print_json(report)

@@ -21,9 +21,9 @@ from rich.table import Table
 from app.characters.casting import Cast
 from app.characters.loading import read_scenes, read_sheets
 from app.cli.costs import estimate_questions, format_duration
-from app.cli.judge_bench import bench, build_command, keep_measurement, open_configured_store, open_judge_panels
+from app.cli.judge_bench import bench, keep_measurement, open_configured_store, open_judge_panels
 from app.domain.errors import UserError
-from app.domain.judge_measurements import JudgeMeasurement
+from app.domain.judge_measurements import JudgeMeasurement, build_judge_command
 from app.domain.judging import Judgement, JudgeRequest, Rubric, RubricLabel
 from app.domain.runs import ScoringOptions
 from app.domain.values import Frozen, Split, suggest, utc_now
@@ -184,7 +184,7 @@ def check(
             "seed": seed or None,
             "rubric": rubric,
         }
-        measured = _build_measurement(judge, checked, build_command("check", name, options))
+        measured = _build_measurement(judge, checked, build_judge_command("check", name, options))
         with stop_on_errors():
             asyncio.run(keep_measurement(settings, measured))
     if checked.stopped is not None:
@@ -203,6 +203,7 @@ def _build_measurement(judge: Judge, checked: CheckReport, command: str) -> Judg
         rubric=f"{checked.rubric.name} {checked.rubric.version}",
         rubric_digest=checked.rubric.digest,
         passed=checked.passed,
+        verdict=_tell_verdict(checked),
         measured_at=utc_now(),
         figures=list_measured_figures(checked),
     )
@@ -352,7 +353,7 @@ async def _build_lines(settings: Settings) -> tuple[JudgeLine, ...]:
 
 
 def _describe_check(judge: Judge, rubric: RubricLabel, measured: Sequence[JudgeMeasurement]) -> str:
-    command = build_command("check", judge.name, {})
+    command = build_judge_command("check", judge.name, {})
     now = (judge.digest, rubric.digest)
     found = [one for one in measured if one.command == command and (one.judge_digest, one.rubric_digest) == now]
     return ("passed" if found[0].passed else "failed") if found else "not checked"
@@ -466,10 +467,8 @@ def _describe_outcome(checked: CheckReport) -> Iterator[tuple[str, str]]:
     if checked.stopped is not None:
         yield f"stopped: {checked.stopped}; the results cover only the questions answered so far", "red"
     else:
-        met = "no clear fault: run the whole check before training on this judge"
-        met = met if checked.short else "meets all targets"
-        verdict = met if checked.passed else "below target: do not train on this judge"
-        yield f"{checked.judge} ({checked.model}): {verdict}", "green" if checked.passed else "red"
+        verdict = f"{checked.judge} ({checked.model}): {_tell_verdict(checked)}"
+        yield verdict, "green" if checked.passed else "red"
     for words in (checked.unread, *checked.failures):
         if words is not None:
             yield f"failed: {words}", "red"
@@ -485,6 +484,12 @@ def _describe_outcome(checked: CheckReport) -> Iterator[tuple[str, str]]:
         )
     if checked.settled is not None:
         yield f"stopped early: {checked.settled}. --whole asks the rest", ""
+
+
+def _tell_verdict(checked: CheckReport) -> str:
+    if not checked.passed:
+        return "below target: do not train on this judge"
+    return "no clear fault: run the whole check before training on this judge" if checked.short else "meets all targets"
 
 
 def _build_figures_table(checked: CheckReport) -> Table:

@@ -1,5 +1,7 @@
 """What is known of a judge: figures that a command measured, as they are stored and shown beside one another."""
 
+import shlex
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
@@ -39,5 +41,16 @@ class JudgeMeasurement(Frozen):
     rubric_digest: str = ""
     passed: bool | None = None
     """Null without targets."""
+    verdict: str = ""
+    """What that means, in words."""
     measured_at: datetime
     figures: tuple[MeasuredFigure, ...]
+
+
+def build_judge_command(verb: MeasurementKind | Literal["agreement"], judge: str, options: Mapping[str, object]) -> str:
+    """The command that measures a judge. An option that is None or False is left out, and True has no value."""
+    named = [f"--judge {shlex.quote(judge)}"] if verb == "bench" else [shlex.quote(judge)]
+    for name, value in options.items():
+        if value is not None and value is not False:
+            named.append(f"--{name}" if value is True else f"--{name} {shlex.quote(str(value))}")
+    return " ".join(["atropos-envs judges", verb, *named])

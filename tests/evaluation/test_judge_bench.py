@@ -80,22 +80,16 @@ def test_repeats_are_compared_with_the_first_time() -> None:
     again = [judged((0.8, 0.2), ()), judged((0.1, 0.9), ())]
     unscored = [judged((None, None), ()), judged((0.5, 0.5), ())]
     found = build_figures(groups, first, "listwise", 0, repeats=[again, unscored])
-    assert (found.self_agreement.value, found.self_agreement.trials, found.retest) == (
-        0.5,
-        2,
-        pytest.approx(-0.005 / 0.265),
-    )
+    assert (found.self_agreement.value, found.self_agreement.trials) == (0.5, 2)
+    assert found.retest == pytest.approx(-0.005 / 0.265)
 
 
 def test_judges_without_understanding_stand_beside() -> None:
     """The first reply of each group is the longest."""
     groups = [labelled((1, 0, 0, 0)), labelled((0, 1, 0, 0)), labelled((1, 0))]
     found = measure_baselines(groups, 0)
-    assert (found.constant_best_of, found.longer_best_of.value, found.longer_pair_accuracy.value) == (
-        0.25,
-        0.5,
-        pytest.approx((1 + 2 / 3 + 1) / 3),
-    )
+    assert (found.constant_best_of, found.longer_best_of.value) == (0.25, 0.5)
+    assert found.longer_pair_accuracy.value == pytest.approx((1 + 2 / 3 + 1) / 3)
     assert found.most_frequent_label == 0.7
 
 

@@ -18,7 +18,7 @@ from app.domain.access import Caller, KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest
 from app.domain.faults import describe_faults
 from app.domain.groups import Group
-from app.domain.judge_measurements import MeasuredFigure
+from app.domain.judge_measurements import MeasuredFigure, build_judge_command
 from app.domain.labels import (
     GroupLabelRequest,
     Label,
@@ -128,7 +128,7 @@ def _tell(reply: ReplyLabel, slot: str) -> list[str]:
 
 async def show_agreement(labelling: LabelService, judge: str) -> JudgeSource:
     evidence = await labelling.collect_evidence(judge, None, None)
-    command = f"atropos-envs judges agreement {judge}"
+    command = build_judge_command("agreement", judge, {})
     dates = [label.created_at for record in evidence.records for label in record.labels]
     found = await asyncio.to_thread(measure_judge_agreement, evidence.records)
     count = found.pairs.groups

@@ -12,7 +12,7 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 
-from app.domain.judge_measurements import JudgeMeasurement, MeasurementKind
+from app.domain.judge_measurements import JudgeMeasurement, MeasurementKind, build_judge_command
 from app.evaluation.judge_bench import FIGURE_NAMES, list_published_figures
 from app.http.viewer.group_pages import OFFLINE_JUDGE
 from app.http.viewer.rendering import JudgeEvidence, JudgeSource, Renderer, ViewerParts
@@ -80,24 +80,20 @@ def _build_source(
     kind: MeasurementKind, judge: JudgeEntry, measured: Sequence[tuple[JudgeMeasurement, bool]]
 ) -> JudgeSource:
     title, question = _TITLES[kind]
-    commands: dict[MeasurementKind, str] = {
-        "check": f"atropos-envs judges check {judge.name}",
-        "bench": f"atropos-envs judges bench --judge {judge.name} --labels FILE",
-    }
+    options = {"labels": "FILE"} if kind == "bench" else {}
     return JudgeSource(
         title=title,
         question=question,
         evidence=[_build_evidence(one, is_current=current) for one, current in measured if one.kind == kind],
-        command=commands[kind],
+        command=build_judge_command(kind, judge.name, options),
     )
 
 
 def _build_evidence(measured: JudgeMeasurement, *, is_current: bool) -> JudgeEvidence:
-    verdict = {True: "Meets all targets", False: "Below target: do not train on this judge", None: ""}[measured.passed]
     subject = f"rubric {measured.rubric}" if measured.rubric else f"rows of the form {measured.form}"
     changed = "" if is_current else f"measured of {measured.model} before the judge was changed"
     return JudgeEvidence(
-        told=end_sentence("; ".join(filter(None, (verdict, subject, changed)))),
+        told=end_sentence("; ".join(filter(None, (measured.verdict, subject, changed)))),
         figures=measured.figures,
         command=measured.command,
         measured_at=measured.measured_at,
