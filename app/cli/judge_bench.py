@@ -6,10 +6,9 @@ gates included."""
 
 import asyncio
 import contextlib
-import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, get_args
+from typing import Annotated, Final, cast, get_args
 
 import typer
 from pydantic import ValidationError
@@ -20,15 +19,21 @@ from app.cli.costs import JudgeGroup, estimate_judging_cost, is_reward_model
 from app.datasets.configured_datasets import ConfiguredDatasets, read_table
 from app.domain.errors import GatewayError, InvalidRequest, UserError
 from app.domain.faults import explain_faults
+from app.domain.judge_measurements import JudgeMeasurement, build_judge_command
 from app.domain.judging import Mode, PanelResult
 from app.domain.runs import ScoringOptions
-from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
-from app.domain.values import FiniteNumber, Frozen, suggest, take_evenly
-from app.evaluation.agreement import (
-    AgreementFigure,
-    JudgedLabels,
-    measure_label_agreement,
+from app.domain.values import suggest, take_evenly, utc_now
+from app.evaluation.agreement import AgreementFigure
+from app.evaluation.judge_bench import (
+    FIGURE_NAMES,
+    BenchFigures,
+    BenchReport,
+    build_figures,
+    get_headline,
+    list_measured_figures,
+    list_published_figures,
+    measure_baselines,
 )
 from app.evaluation.labelled_groups import LabelledData, LabelledGroup, RowForm, parse_labelled_rows
 from app.judges.chat_judge import WriteOnlyMemory
@@ -36,7 +41,7 @@ from app.judges.panel import ConfiguredPanels
 from app.main.components import build_panels, discover
 from app.main.store import Store
 from app.ports.environment import Environment, ManagedResource, NoPrograms, NoWorkers
-from app.ports.judges import Panels
+from app.ports.judges import Panel, Panels
 from app.service.catalogue import Catalogue
 from app.service.judging import score_completions
 from app.settings import Settings, read_settings
@@ -47,6 +52,7 @@ from app.terminal.consoles import (
     AsJson,
     errors,
     format_bracketed,
+    format_figure,
     output_console,
     print_json,
     require_consent,
@@ -69,6 +75,12 @@ def say_store(settings: Settings) -> None:
 async def open_configured_store(settings: Settings) -> AsyncIterator[Store]:
     """The configured store, closed at exit; prints which one. StoreUnavailable when it cannot be opened."""
     say_store(settings)
+    async with _open_store(settings) as store:
+        yield store
+
+
+@contextlib.asynccontextmanager
+async def _open_store(settings: Settings) -> AsyncIterator[Store]:
     store = await asyncio.to_thread(
         Store.open,
         settings.database_url,
@@ -98,30 +110,18 @@ async def open_judge_panels(settings: Settings, *, reuse: bool = False) -> Async
             await asyncio.gather(*(judge.close() for judge in judges))
 
 
+# What was measured of a judge.
+
+
+async def keep_measurement(settings: Settings, measured: JudgeMeasurement) -> None:
+    async with _open_store(settings) as store:
+        await store.judge_measurements.put(measured)
+
+
 # `judges bench`.
 
 _MOST_IN_FLIGHT: Final = 32
 """Groups; the judge's own limits may be tighter."""
-
-
-class BenchFigures(Frozen):
-    """One mode. Calls, tokens and money are means over the groups that were judged, cached judgements included."""
-
-    mode: Mode
-    groups: int
-    unscored: int
-    """Groups without a reward, because the judge failed."""
-    pair_accuracy: AgreementFigure
-    correlation: AgreementFigure
-    calls_per_group: FiniteNumber
-    input_tokens_per_group: FiniteNumber
-    output_tokens_per_group: FiniteNumber
-    usd_per_thousand_groups: FiniteNumber | None
-    """Null without prices."""
-    subsets: dict[str, AgreementFigure] = {}
-    """Pair accuracy of each part of the data set, where it has several."""
-    failures: tuple[str, ...] = ()
-    """The first few reasons of unscored groups."""
 
 
 @dataclass(frozen=True)
@@ -147,23 +147,32 @@ def build_situation(group: LabelledGroup, catalogue: Catalogue) -> _LabelledSitu
 
 
 async def judge_situations(
-    situations: Sequence[_LabelledSituation], panels: Panels, judge: str, mode: Mode, judged: Callable[[], None]
+    situations: Sequence[_LabelledSituation],
+    panels: ConfiguredPanels,
+    judge: str,
+    mode: Mode,
+    judged: Callable[[], None],
+    time: int = 0,
 ) -> Sequence[PanelResult]:
+    """`time`: how often they were judged before."""
     gate = asyncio.Semaphore(_MOST_IN_FLIGHT)
+    options = ScoringOptions(mode=mode, judges=(judge,))
+
+    names = {situation.group.environment for situation in situations}
+    built = {name: panels.build_repeated_panel(name, options, time) for name in names}
 
     async def judge_one(situation: _LabelledSituation) -> PanelResult:
         async with gate:
-            result = await _judge_situation(situation, panels, judge, mode)
+            result = await _judge_situation(situation, built[situation.group.environment], options)
         judged()
         return result
 
     return await asyncio.gather(*map(judge_one, situations))
 
 
-async def _judge_situation(situation: _LabelledSituation, panels: Panels, judge: str, mode: Mode) -> PanelResult:
+async def _judge_situation(situation: _LabelledSituation, panel: Panel, options: ScoringOptions) -> PanelResult:
     """As a run's groups are judged, gates included."""
-    group, options = situation.group, ScoringOptions(mode=mode, judges=(judge,))
-    panel = panels.build_panel(group.environment, options)
+    group = situation.group
     completions = [Completion(text=reply.text) for reply in group.replies]
     return await score_completions(
         situation.environment,
@@ -177,56 +186,9 @@ async def _judge_situation(situation: _LabelledSituation, panels: Panels, judge:
     )
 
 
-def build_figures(
-    situations: Sequence[_LabelledSituation], judged: Sequence[PanelResult], mode: Mode, seed: int
-) -> BenchFigures:
-    labelled = [_pair_with_labels(one.group, each.scores) for one, each in zip(situations, judged, strict=True)]
-    scored = [one for one in labelled if one is not None]
-    agreement = measure_label_agreement(scored, seed)
-    made = [judgement for each in judged for judgement in each.judgements]
-    costs = [judgement.cost_usd for judgement in made if judgement.cost_usd is not None]
-    reasons = [score.rationale for each in judged for score in each.scores if score.reward is None]
-    subsets = sorted({one.subset for one in scored})
-    return BenchFigures(
-        mode=mode,
-        groups=len(situations),
-        unscored=len(labelled) - len(scored),
-        pair_accuracy=agreement.pair_accuracy,
-        correlation=agreement.correlation,
-        calls_per_group=sum(judgement.calls for judgement in made) / len(judged),
-        input_tokens_per_group=sum(judgement.input_tokens for judgement in made) / len(judged),
-        output_tokens_per_group=sum(judgement.output_tokens for judgement in made) / len(judged),
-        usd_per_thousand_groups=1000 * math.fsum(costs) / len(judged) if costs else None,
-        subsets={
-            subset: measure_label_agreement([one for one in scored if one.subset == subset], seed).pair_accuracy
-            for subset in subsets
-        }
-        if len(subsets) > 1
-        else {},
-        failures=tuple(dict.fromkeys(reasons))[:5],
-    )
-
-
-def _pair_with_labels(group: LabelledGroup, scores: Sequence[Score]) -> JudgedLabels | None:
-    """None unless every reply has a reward: part of a group would be another question."""
-    rewards = [score.reward for score in scores if score.reward is not None]
-    if len(rewards) < len(scores):
-        return None
-    return JudgedLabels(tuple(reply.label for reply in group.replies), tuple(rewards), group.subset)
-
-
 _MODES: Final = ",".join(get_args(Mode))
 _GROUPS_ESTIMATED: Final = 50
 """Prompts of so many groups are built for the estimate."""
-
-
-class BenchReport(Frozen):
-    judge: str
-    model: str
-    labels: str
-    form: RowForm
-    left_out: dict[str, int]
-    modes: tuple[BenchFigures, ...]
 
 
 def bench(
@@ -242,44 +204,81 @@ def bench(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of groups, spread evenly over the data.")
     ] = None,
+    repeat: Annotated[
+        int, typer.Option(min=1, max=9, help="How often each group is judged, to measure agreement with itself.")
+    ] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the 95 % intervals.", rich_help_panel=ADVANCED)] = 0,
     as_json: AsJson = False,
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
 ) -> None:
-    """Measure how far a judge agrees with people's labels: pair accuracy, correlation, calls, tokens, dollars.
+    """Measure a judge on replies that people have rated: accuracy, consistency, calls, tokens, seconds, dollars.
 
-    Each judgement is stored at once. To resume, repeat the command."""
+    Each judgement is stored at once. To resume, repeat the command. The figures are kept for the judge's page."""
     with stop_on_errors():
         settings = read_settings()
         table = read_table(labels, split, subset)
         places, found = [place for place, _ in table], [row for _, row in table]
         data = _thin_out(parse_labelled_rows(found, rows, places), limit)
-        report = asyncio.run(_run_bench(settings, judge, data, _parse_modes(modes), labels, seed, yes))
+        options = {"labels": labels, "split": split, "subset": subset, "rows": rows, "limit": limit}
+        chosen = options | {"modes": None if modes == _MODES else modes, "repeat": None if repeat == 1 else repeat}
+        asked = _Bench(
+            judge, labels, data, _parse_modes(modes), repeat, seed, build_judge_command("bench", judge, chosen)
+        )
+        report, measured = asyncio.run(_run_bench(settings, asked, yes=yes))
     if as_json:
         print_json(report)
     else:
         _print_report(report)
+    with stop_on_errors():
+        asyncio.run(keep_measurement(settings, measured))
 
 
-async def _run_bench(
-    settings: Settings, judge: str, data: LabelledData, modes: Sequence[Mode], labels: str, seed: int, yes: bool
-) -> BenchReport:
+@dataclass(frozen=True)
+class _Bench:
+    """What `bench` was told."""
+
+    judge: str
+    labels: str
+    data: LabelledData
+    modes: tuple[Mode, ...]
+    repeat: int
+    seed: int
+    command: str
+
+
+async def _run_bench(settings: Settings, bench: _Bench, *, yes: bool) -> tuple[BenchReport, JudgeMeasurement]:
+    data = bench.data
     situations = _build_situations(data.groups, settings)
     single = all(len(one.group.replies) == 1 for one in situations)
-    modes = ("pointwise",) if single else modes
+    modes: tuple[Mode, ...] = ("pointwise",) if single else bench.modes
     async with open_judge_panels(settings, reuse=True) as panels:
-        if judge not in panels.judges:
-            near = suggest(judge, panels.judges) or f"; known judges: {', '.join(sorted(panels.judges))}"
-            raise InvalidRequest(f"unknown judge {judge!r}{near}")
-        await _announce_cost(judge, situations, modes, settings, yes)
-        measured = [await _measure_mode(situations, panels, judge, mode, seed) for mode in modes]
-    return BenchReport(
-        judge=judge,
-        model=panels.judges[judge].model,
-        labels=labels,
+        judge = panels.judges.get(bench.judge)
+        if judge is None:
+            near = suggest(bench.judge, panels.judges) or f"; known judges: {', '.join(sorted(panels.judges))}"
+            raise InvalidRequest(f"unknown judge {bench.judge!r}{near}")
+        await _announce_cost(bench, situations, modes, settings, yes=yes)
+        measured = [await _measure_mode(bench, situations, panels, mode) for mode in modes]
+    report = BenchReport(
+        judge=judge.name,
+        model=judge.model,
+        labels=bench.labels,
         form=data.form,
+        headline=get_headline(data.form),
+        repeat=bench.repeat,
         left_out=dict(data.left_out),
+        baselines=measure_baselines(data.groups, bench.seed),
         modes=tuple(measured),
+        published=list_published_figures(data.form),
+    )
+    return report, JudgeMeasurement(
+        kind="bench",
+        judge=judge.name,
+        model=judge.model,
+        judge_digest=judge.digest,
+        command=bench.command,
+        form=data.form,
+        measured_at=utc_now(),
+        figures=list_measured_figures(report),
     )
 
 
@@ -298,17 +297,17 @@ def _build_situations(groups: Sequence[LabelledGroup], settings: Settings) -> tu
 
 
 async def _announce_cost(
-    judge: str, situations: Sequence[_LabelledSituation], modes: Sequence[Mode], settings: Settings, yes: bool
+    bench: _Bench, situations: Sequence[_LabelledSituation], modes: Sequence[Mode], settings: Settings, *, yes: bool
 ) -> None:
     """Says what the bench will cost, and asks unless it is nothing. What is in the cache costs nothing."""
-    total: float | None = 0.0
+    judge, total = bench.judge, cast("float | None", 0.0)
     if is_reward_model(judge, settings):
         errors.print(f"{judge} is a reward model: it reads each reply once; its cost is not estimated")
         total, modes = None, ()
     for mode in modes:
         some = take_evenly(situations, _GROUPS_ESTIMATED)
         for cost in await estimate_judging_cost([judge], [_defer(one, judge, mode) for one in some], settings):
-            whole = cost.scale(len(situations))
+            whole = cost.scale(len(situations) * bench.repeat)
             total = None if total is None or whole.most_usd is None else total + whole.most_usd
             errors.print(f"{mode}: {whole.describe()}; retries come on top", highlight=False)
     question = "Continue? Judgements of an earlier bench cost nothing again."
@@ -316,16 +315,24 @@ async def _announce_cost(
 
 
 def _defer(situation: _LabelledSituation, judge: str, mode: Mode) -> JudgeGroup:
-    return lambda panels: _judge_situation(situation, panels, judge, mode)
+    options = ScoringOptions(mode=mode, judges=(judge,))
+
+    async def judge_once(panels: Panels) -> PanelResult:
+        return await _judge_situation(situation, panels.build_panel(situation.group.environment, options), options)
+
+    return judge_once
 
 
 async def _measure_mode(
-    situations: Sequence[_LabelledSituation], panels: Panels, judge: str, mode: Mode, seed: int
+    bench: _Bench, situations: Sequence[_LabelledSituation], panels: ConfiguredPanels, mode: Mode
 ) -> BenchFigures:
     with show_bars() as bars:
-        bar = bars.add(f"{judge}, {mode}", len(situations))
-        judged = await judge_situations(situations, panels, judge, mode, bar.advance)
-    return build_figures(situations, judged, mode, seed)
+        bar = bars.add(f"{bench.judge}, {mode}", len(situations) * bench.repeat)
+        judged, *repeats = [
+            await judge_situations(situations, panels, bench.judge, mode, bar.advance, time)
+            for time in range(bench.repeat)
+        ]
+    return build_figures(bench.data.groups, judged, mode, bench.seed, get_headline(bench.data.form), repeats)
 
 
 def _thin_out(data: LabelledData, limit: int | None) -> LabelledData:
@@ -346,33 +353,49 @@ def _parse_modes(names: str) -> tuple[Mode, ...]:
 def _print_report(report: BenchReport) -> None:
     console = output_console()
     console.print(_build_table(report))
-    for figures in report.modes:
-        for subset, accuracy in figures.subsets.items():
-            words = f"{figures.mode}, {subset}: {format_bracketed(accuracy, 'not measured')}"
-            console.print(escape_invisible(words), highlight=False, markup=False)
-    for reason, count in report.left_out.items():
-        console.print(escape_invisible(f"left out: {count} rows, {reason}"), highlight=False, markup=False)
+    for words in _describe_rest(report):
+        console.print(escape_invisible(words), highlight=False, markup=False, soft_wrap=True)
     for figures in report.modes:
         for words in figures.failures:
             line = escape_invisible(f"{figures.mode}, unscored: {words}")
             console.print(line, style="red", highlight=False, markup=False)
 
 
+def _describe_rest(report: BenchReport) -> Iterator[str]:
+    """What stands below the table."""
+    share = report.baselines.most_frequent_label
+    if share is not None and all(one.consistent_accuracy.trials == 0 for one in report.modes):
+        yield f"{share:.0%} of the replies have the same label: who always gives it is right as often"
+    for figures in report.modes:
+        for subset, figure in figures.subsets.items():
+            name = FIGURE_NAMES[report.headline]
+            yield f"{figures.mode}, {subset}: {name} {format_bracketed(figure, 'not measured')}"
+    for one in report.published:
+        name = FIGURE_NAMES.get(one.figure, one.figure)
+        yield f"published, {one.judge}: {one.value:.3f} ({name}; {one.data}; {one.known}: {one.source}, {one.date})"
+    for reason, count in report.left_out.items():
+        yield f"left out: {count} rows, {reason}"
+
+
 def _build_table(report: BenchReport) -> Table:
+    """A column for each mode, then those of judges that understand nothing."""
     table = Table(title=escape(escape_invisible(f"{report.judge} ({report.model}) on {report.labels}")))
-    for title in ("mode", "groups", "unscored", "pair accuracy", "r", "calls", "tokens in", "out", "$ / 1,000 groups"):
+    for title in ("figure", *(one.mode for one in report.modes), "all equal", "longer reply"):
         table.add_column(title, no_wrap=True)
-    for one in report.modes:
-        cost = one.usd_per_thousand_groups
-        table.add_row(
-            one.mode,
-            str(one.groups),
-            str(one.unscored),
-            format_bracketed(one.pair_accuracy, "not measured"),
-            format_bracketed(one.correlation, "not measured"),
-            f"{one.calls_per_group:.1f}",
-            f"{one.input_tokens_per_group:,.0f}",
-            f"{one.output_tokens_per_group:,.0f}",
-            "" if cost is None else f"{cost:.2f}",
-        )
+    table.add_row("groups", *(str(one.groups) for one in report.modes))
+    table.add_row("unscored", *(str(one.unscored) for one in report.modes))
+    for field, name in FIGURE_NAMES.items():
+        figures: list[AgreementFigure] = [getattr(one, field) for one in report.modes]
+        if any(figure.value is not None for figure in figures):
+            beside = (format_figure(value, missing="") for value in report.baselines.list_beside(field))
+            table.add_row(name, *(format_bracketed(figure, "-") for figure in figures), *beside)
+    if report.repeat > 1:
+        table.add_row("ICC of repeats", *(format_figure(one.retest) for one in report.modes))
+    table.add_row("calls", *(f"{one.calls_per_group:.1f}" for one in report.modes))
+    table.add_row("tokens in", *(f"{one.input_tokens_per_group:,.0f}" for one in report.modes))
+    table.add_row("tokens out", *(f"{one.output_tokens_per_group:,.0f}" for one in report.modes))
+    table.add_row("seconds a reading", *(f"{one.seconds_per_reading:.1f}" for one in report.modes))
+    costs = [one.usd_per_thousand_groups for one in report.modes]
+    if any(cost is not None for cost in costs):
+        table.add_row("$ / 1,000 groups", *(format_figure(cost, ".2f") for cost in costs))
     return table

@@ -21,11 +21,12 @@ from rich.table import Table
 from app.characters.casting import Cast
 from app.characters.loading import read_scenes, read_sheets
 from app.cli.costs import estimate_questions, format_duration
-from app.cli.judge_bench import bench, open_judge_panels
+from app.cli.judge_bench import bench, keep_measurement, open_configured_store, open_judge_panels
 from app.domain.errors import UserError
-from app.domain.judging import Judgement, JudgeRequest, Rubric
+from app.domain.judge_measurements import JudgeMeasurement, build_judge_command
+from app.domain.judging import Judgement, JudgeRequest, Rubric, RubricLabel
 from app.domain.runs import ScoringOptions
-from app.domain.values import Frozen, Split, suggest
+from app.domain.values import Frozen, Split, suggest, utc_now
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
 from app.judges.chat_judge import FreshJudge
 from app.judges.check_pace import FIRST, PacedAsking, recall_answers
@@ -48,8 +49,8 @@ from app.judges.meta_evaluation import (
     build_ladders,
     build_report,
     build_unread,
-    describe_stored_check,
     find_reading_fault,
+    list_measured_figures,
     measure_judge,
     measure_longest,
 )
@@ -94,7 +95,7 @@ class JudgeLine(Frozen):
     for_training: bool
     """False for the offline judge, which is only for trying out the system."""
     check: str
-    """What the stored answers say of a check with the default options."""
+    """What came of the newest whole check with the default options, by the present settings and rubric."""
 
 
 @judges.callback()
@@ -175,10 +176,37 @@ def check(
         _write_report(json_file, checked)
     if str(json_file) != "-":
         _print_report(checked)
+    if checked.stopped is None:
+        options: dict[str, object] = {
+            "sheets": None if sheets == _SHEETS else sheets,
+            "votes": None if votes == 1 else votes,
+            "short": short,
+            "seed": seed or None,
+            "rubric": rubric,
+        }
+        measured = _build_measurement(judge, checked, build_judge_command("check", name, options))
+        with stop_on_errors():
+            asyncio.run(keep_measurement(settings, measured))
     if checked.stopped is not None:
         raise typer.Exit(2)
     if not checked.passed:
         raise typer.Exit(1)
+
+
+def _build_measurement(judge: Judge, checked: CheckReport, command: str) -> JudgeMeasurement:
+    return JudgeMeasurement(
+        kind="check",
+        judge=judge.name,
+        model=judge.model,
+        judge_digest=judge.digest,
+        command=command,
+        rubric=f"{checked.rubric.name} {checked.rubric.version}",
+        rubric_digest=checked.rubric.digest,
+        passed=checked.passed,
+        verdict=_tell_verdict(checked),
+        measured_at=utc_now(),
+        figures=list_measured_figures(checked),
+    )
 
 
 _PATIENCE_SECONDS: Final = 60.0
@@ -302,12 +330,14 @@ def _find_rubric(panels: ConfiguredPanels, file: Path | None) -> Rubric | None:
 
 
 async def _build_lines(settings: Settings) -> tuple[JudgeLine, ...]:
-    async with open_judge_panels(settings, reuse=True) as panels:
-        scored = {
-            environment: panels.build_panel(environment, ScoringOptions()).judges
-            for environment, kind in sorted(discover().items())
-            if kind.rubric is not None
-        }
+    panels = build_panels(settings)
+    scored = {
+        environment: panels.build_panel(environment, ScoringOptions()).judges
+        for environment, kind in sorted(discover().items())
+        if kind.rubric is not None
+    }
+    rubric = RubricLabel.from_rubric(_find_rubric(panels, None) or _require_own_rubric())
+    async with open_configured_store(settings) as store:
         return tuple(
             [
                 JudgeLine(
@@ -315,20 +345,18 @@ async def _build_lines(settings: Settings) -> tuple[JudgeLine, ...]:
                     model=judge.model,
                     environments=tuple(environment for environment, names in scored.items() if name in names),
                     for_training=name != OFFLINE,
-                    check=await _describe_check(judge, panels),
+                    check=_describe_check(judge, rubric, await store.judge_measurements.find(name)),
                 )
                 for name, judge in sorted(panels.judges.items())
             ]
         )
 
 
-async def _describe_check(judge: Judge, panels: ConfiguredPanels) -> str:
-    # The questions take seconds to build: not for a judge that was never asked anything.
-    if not isinstance(judge, ReportingJudge) or not judge.report().spent.readings:
-        return "not checked"
-    questions = build_packaged_questions(_SHEETS, votes=1, seed=0, rubric=_find_rubric(panels, None))
-    stored = await recall_answers(judge, tuple(questions.iterate_requests()))
-    return describe_stored_check(judge, questions, stored)
+def _describe_check(judge: Judge, rubric: RubricLabel, measured: Sequence[JudgeMeasurement]) -> str:
+    command = build_judge_command("check", judge.name, {})
+    now = (judge.digest, rubric.digest)
+    found = [one for one in measured if one.command == command and (one.judge_digest, one.rubric_digest) == now]
+    return ("passed" if found[0].passed else "failed") if found else "not checked"
 
 
 # The questions of a check: exemplars of the bundled characters, and perturbations of them.
@@ -379,9 +407,7 @@ def build_questions(
     chosen: tuple[GoldCase, ...], templates: Templates, votes: int = 1, seed: int = 0, rubric: Rubric | None = None
 ) -> CheckQuestions:
     """Without a `rubric` by the one of NPC Arena."""
-    rubric = rubric or NpcArena.rubric
-    if rubric is None:
-        raise UserError("NPC Arena has no rubric")
+    rubric = rubric or _require_own_rubric()
     return CheckQuestions(
         pairs=build_pairs(chosen, templates, seed),
         twice=chosen,
@@ -389,6 +415,12 @@ def build_questions(
         rubric=rubric,
         votes=votes,
     )
+
+
+def _require_own_rubric() -> Rubric:
+    if NpcArena.rubric is None:
+        raise UserError("NPC Arena has no rubric")
+    return NpcArena.rubric
 
 
 def _collect_specimens(arena: NpcArena) -> tuple[GoldCase, ...]:
@@ -435,10 +467,8 @@ def _describe_outcome(checked: CheckReport) -> Iterator[tuple[str, str]]:
     if checked.stopped is not None:
         yield f"stopped: {checked.stopped}; the results cover only the questions answered so far", "red"
     else:
-        met = "no clear fault: run the whole check before training on this judge"
-        met = met if checked.short else "meets all targets"
-        verdict = met if checked.passed else "below target: do not train on this judge"
-        yield f"{checked.judge} ({checked.model}): {verdict}", "green" if checked.passed else "red"
+        verdict = f"{checked.judge} ({checked.model}): {_tell_verdict(checked)}"
+        yield verdict, "green" if checked.passed else "red"
     for words in (checked.unread, *checked.failures):
         if words is not None:
             yield f"failed: {words}", "red"
@@ -454,6 +484,12 @@ def _describe_outcome(checked: CheckReport) -> Iterator[tuple[str, str]]:
         )
     if checked.settled is not None:
         yield f"stopped early: {checked.settled}. --whole asks the rest", ""
+
+
+def _tell_verdict(checked: CheckReport) -> str:
+    if not checked.passed:
+        return "below target: do not train on this judge"
+    return "no clear fault: run the whole check before training on this judge" if checked.short else "meets all targets"
 
 
 def _build_figures_table(checked: CheckReport) -> Table:

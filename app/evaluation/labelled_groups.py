@@ -2,12 +2,18 @@
 
     form            columns                                                        becomes
     groups          messages | prompt | draft, replies: [{text, label}]            one group a row
-    preferences     messages | prompt | draft, chosen, rejected                    one group a row; also RewardBench,
-                    (text, list of texts, or a conversation that ends with it)     RewardBench 2 and UltraFeedback
+    preferences     messages | prompt | draft, chosen, rejected                    one group a row; also RewardBench
+                    (text, list of texts, or a conversation that ends with it)     and UltraFeedback
     helpsteer2      prompt, response, helpfulness                                  one group a prompt
     judgebench      question, response_A, response_B, label (A>B or B>A)           one group a row
     characterbench  character_name, character_profile, dialogue, response_messages one reply a row, compared with the
                     (texts, or CharacterBench's own objects)                       others of its dimension
+    rewardbench2    prompt, chosen, rejected (lists), num_correct, subset          one group a row
+    rolermbench     context_messages, preferred_response, dispreferred_response    one group a row
+    personaeval     prompt, gt, option1 to option5 with their profiles             one group a row: who speaks
+    ifbench         prompt, response, follow_instruction_list                      one group a prompt, or one reply
+    rpbench         scenario_id, model_a, model_b, winner (votes without texts);   one group of all votes on a pair
+                    response_a, response_b, and prompt | messages, added to them
 
 `draft` is the body of a preview of the row's `environment` (`POST /envs/{env}/preview`), for characters of one's own.
 """
@@ -21,12 +27,23 @@ from typing import Annotated, Final, Literal, TypeVar
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from app.domain.errors import InvalidRequest
-from app.domain.faults import explain_faults
+from app.domain.faults import explain_faults, quote
 from app.domain.labels import ImportedChoice, ImportedLabel
 from app.domain.tasks import Message
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Name
 
-RowForm = Literal["groups", "preferences", "helpsteer2", "judgebench", "characterbench"]
+RowForm = Literal[
+    "groups",
+    "preferences",
+    "helpsteer2",
+    "judgebench",
+    "characterbench",
+    "rewardbench2",
+    "rolermbench",
+    "personaeval",
+    "ifbench",
+    "rpbench",
+]
 _Row = Mapping[str, object]
 _PlacedRow = tuple[str, _Row]
 """A row after its place: a file and a line."""
@@ -35,6 +52,11 @@ Draft = dict[str, FiniteJson]
 _CHAT: Final = "rlaif"
 _ROLE_PLAY: Final = "npc_arena"
 _SAME_TEXT: Final = "both sides are the same text"
+_WHO_SPEAKS: Final = "Prefer the character who says the words of Character2 in this dialogue."
+_VOTES_LACK_TEXTS: Final = (
+    "a vote holds no texts. Add the columns response_a, response_b, and prompt or messages: find them by scenario_id, "
+    "model_a and model_b"
+)
 _TURN_MARKER: Final = "<extra_id_1>"
 """Separates the turns in prompts of HelpSteer2, whose exact form is not documented."""
 
@@ -120,6 +142,66 @@ class _RatedRow(_RowModel):
     prompt: str
     response: str
     helpfulness: FiniteNumber
+
+
+class _BestOfRow(_RowModel):
+    """RewardBench 2: rows of its subset Ties have several right answers, or are of prompts that have such rows."""
+
+    id: str = ""
+    subset: str = ""
+    prompt: str
+    chosen: Annotated[tuple[str, ...], Field(min_length=1)]
+    rejected: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class _PreferredRow(_RowModel):
+    subset: str = ""
+    context_messages: Annotated[tuple[_Turn, ...], Field(min_length=1)]
+    preferred_response: str
+    dispreferred_response: str
+
+
+class _SpeakerRow(_RowModel):
+    prompt: str
+    gt: str
+    option1: str
+    option1_profile: str = ""
+    option2: str
+    option2_profile: str = ""
+    option3: str = ""
+    option3_profile: str = ""
+    option4: str = ""
+    option4_profile: str = ""
+    option5: str = ""
+    option5_profile: str = ""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Profiles by name."""
+        listed = (
+            (self.option1, self.option1_profile),
+            (self.option2, self.option2_profile),
+            (self.option3, self.option3_profile),
+            (self.option4, self.option4_profile),
+            (self.option5, self.option5_profile),
+        )
+        return {name: profile for name, profile in listed if name}
+
+
+class _FollowedRow(_RowModel):
+    prompt: str
+    response: str
+    follow_instruction_list: Annotated[tuple[bool, ...], Field(min_length=1)]
+
+
+class _VoteRow(_SituationRow):
+    scenario_id: str
+    model_a: str
+    model_b: str
+    winner: Literal["A", "B", "tie"]
+    is_catch: bool = False
+    response_a: str = ""
+    response_b: str = ""
 
 
 class _ComparedRow(_RowModel):
@@ -230,6 +312,79 @@ def _read_comparisons(rows: Sequence[_PlacedRow], left_out: Counter[str]) -> Ite
         yield situation.build_group(number, replies)
 
 
+def _read_best_of(rows: Sequence[_PlacedRow], left_out: Counter[str]) -> Iterator[LabelledGroup]:
+    for number, (place, row) in enumerate(rows, start=1):
+        parsed = _parse_row(_BestOfRow, row, place)
+        if set(parsed.chosen) & set(parsed.rejected):
+            left_out[_SAME_TEXT] += 1
+            continue
+        situation = _SituationRow(id=parsed.id, subset=parsed.subset, prompt=parsed.prompt)
+        yield situation.build_group(number, _label_sides(parsed.chosen, parsed.rejected))
+
+
+def _read_preferred(rows: Sequence[_PlacedRow], left_out: Counter[str]) -> Iterator[LabelledGroup]:
+    for number, (place, row) in enumerate(rows, start=1):
+        parsed = _parse_row(_PreferredRow, row, place)
+        if parsed.preferred_response == parsed.dispreferred_response:
+            left_out[_SAME_TEXT] += 1
+            continue
+        situation = _SituationRow(subset=parsed.subset, messages=parsed.context_messages)
+        yield situation.build_group(number, _label_sides([parsed.preferred_response], [parsed.dispreferred_response]))
+
+
+def _read_speakers(rows: Sequence[_PlacedRow], left_out: Counter[str]) -> Iterator[LabelledGroup]:
+    for number, (place, row) in enumerate(rows, start=1):
+        parsed = _parse_row(_SpeakerRow, row, place)
+        if parsed.gt not in parsed.options:
+            raise InvalidRequest(f"{place}, gt: {quote(parsed.gt)} is none of the options")
+        replies = [
+            LabelledReply(text=f"{name}\n{profile}".strip(), label=float(name == parsed.gt))
+            for name, profile in parsed.options.items()
+        ]
+        draft: Draft = {"messages": [{"role": "user", "content": parsed.prompt}], "params": {"preference": _WHO_SPEAKS}}
+        yield LabelledGroup(id=str(number), environment=_CHAT, draft=draft, replies=tuple(replies))
+
+
+def _read_followed(rows: Sequence[_PlacedRow], left_out: Counter[str]) -> Iterator[LabelledGroup]:
+    """The label is the share of instructions that code found followed. Where no prompt has two responses, each is
+    compared with those to other prompts."""
+    by_prompt: defaultdict[str, list[LabelledReply]] = defaultdict(list)
+    for place, row in rows:
+        parsed = _parse_row(_FollowedRow, row, place)
+        followed = parsed.follow_instruction_list
+        by_prompt[parsed.prompt].append(LabelledReply(text=parsed.response, label=sum(followed) / len(followed)))
+    yield from _group_by_prompt(by_prompt, left_out, lone=len(by_prompt) == len(rows))
+
+
+def _read_votes(rows: Sequence[_PlacedRow], left_out: Counter[str]) -> Iterator[LabelledGroup]:
+    """The label of a reply is how many votes it got."""
+    votes: defaultdict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    situations: dict[tuple[str, ...], _VoteRow] = {}
+    for place, row in rows:
+        parsed = _parse_row(_VoteRow, row, place)
+        if parsed.is_catch or parsed.winner == "tie":
+            left_out["a pair that tests the voter" if parsed.is_catch else "a tie"] += 1
+            continue
+        if not (parsed.response_a and parsed.response_b and (parsed.prompt or parsed.messages)):
+            raise InvalidRequest(f"{place}: {_VOTES_LACK_TEXTS}")
+        texts = (parsed.response_a, parsed.response_b)
+        key = (parsed.scenario_id, *sorted(texts))
+        situations.setdefault(key, parsed)
+        votes[key][texts["AB".index(parsed.winner)]] += 1
+    for number, (key, situation) in enumerate(situations.items(), start=1):
+        replies = [LabelledReply(text=text, label=float(votes[key][text])) for text in key[1:]]
+        if replies[0].label == replies[1].label:
+            left_out["as many votes for one reply as for the other"] += votes[key].total()
+        else:
+            named = situation.model_copy(update={"id": situation.id or situation.scenario_id})
+            yield named.build_group(number, replies)
+
+
+def _label_sides(better: Sequence[str], worse: Sequence[str]) -> list[LabelledReply]:
+    sides = ((1.0, better), (0.0, worse))
+    return [LabelledReply(text=text, label=label) for label, texts in sides for text in texts]
+
+
 def _read_helpsteer(rows: Sequence[_PlacedRow], left_out: Counter[str]) -> Iterator[LabelledGroup]:
     by_prompt: defaultdict[str, list[LabelledReply]] = defaultdict(list)
     for place, row in rows:
@@ -238,8 +393,15 @@ def _read_helpsteer(rows: Sequence[_PlacedRow], left_out: Counter[str]) -> Itera
             left_out["a conversation of several turns"] += 1
         else:
             by_prompt[parsed.prompt].append(LabelledReply(text=parsed.response, label=parsed.helpfulness))
+    yield from _group_by_prompt(by_prompt, left_out)
+
+
+def _group_by_prompt(
+    by_prompt: Mapping[str, Sequence[LabelledReply]], left_out: Counter[str], *, lone: bool = False
+) -> Iterator[LabelledGroup]:
+    """`lone`: groups of one reply."""
     for position, (prompt, replies) in enumerate(by_prompt.items(), start=1):
-        if len({reply.label for reply in replies}) < 2:
+        if not lone and len({reply.label for reply in replies}) < 2:
             left_out["no two replies of the prompt have different ratings"] += len(replies)
         else:
             yield _SituationRow(prompt=prompt).build_group(position, replies)
@@ -346,14 +508,25 @@ _READERS: Final[Mapping[RowForm, Callable[[Sequence[_PlacedRow], Counter[str]], 
     "helpsteer2": _read_helpsteer,
     "judgebench": _read_comparisons,
     "characterbench": _read_characters,
+    "rewardbench2": _read_best_of,
+    "rolermbench": _read_preferred,
+    "personaeval": _read_speakers,
+    "ifbench": _read_followed,
+    "rpbench": _read_votes,
 }
 _COLUMNS: Final[Mapping[RowForm, set[str]]] = {
     "groups": {"replies"},
+    "rewardbench2": {"chosen", "rejected", "num_correct"},
     "preferences": {"chosen", "rejected"},
     "helpsteer2": {"prompt", "response", "helpfulness"},
     "judgebench": {"question", "response_A", "response_B", "label"},
     "characterbench": {"character_name", "character_profile", "response_messages"},
+    "rolermbench": {"context_messages", "preferred_response", "dispreferred_response"},
+    "personaeval": {"prompt", "gt", "option1", "option2"},
+    "ifbench": {"prompt", "response", "follow_instruction_list"},
+    "rpbench": {"scenario_id", "model_a", "model_b", "winner"},
 }
+"""The first that a row has all of. Their order is that in which they are tried."""
 
 
 # Choices that people already made, read from files: pairs as JSON lines, and chats of SillyTavern. In a chat, a reply

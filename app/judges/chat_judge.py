@@ -506,6 +506,22 @@ class FreshJudge:
         return await self._judge.judge(request.model_copy(update={"fresh": True}))
 
 
+_VOTES_APART: Final = 1_000
+"""More than there are votes on a question."""
+
+
+class RepeatedJudge(FreshJudge):
+    """Asks a judge once more what it has answered: the same prompts as further votes, so that the cache keeps both
+    answers. `time` counts from 1."""
+
+    def __init__(self, judge: Judge, time: int) -> None:
+        super().__init__(judge)
+        self._vote = time * _VOTES_APART
+
+    async def judge(self, request: JudgeRequest) -> Judgement:
+        return await self._judge.judge(request.model_copy(update={"vote": request.vote + self._vote}))
+
+
 # A model that plays players.
 
 _PLAYER: Final = "You play a part in a conversation. You answer with one JSON object and nothing else."

@@ -15,6 +15,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
 
+from app.domain.judge_measurements import MeasuredFigure
 from app.domain.judging import (
     REWARD_CRITERION,
     Judgement,
@@ -327,20 +328,6 @@ class _CheckReadings:
         return [MeasuredPair(self._questions.pairs[index], both, again.get(index)) for index, both in found.items()]
 
 
-def describe_stored_check(judge: Judge, questions: CheckQuestions, stored: Mapping[int, Judgement]) -> str:
-    """How far these questions have been answered, and whether the judge passes. Failed answers are never stored, so a
-    few may be missing from a whole check."""
-    if not stored:
-        return "not checked"
-    readings = _CheckReadings(judge, questions, _ASK_ALL, stored)
-    if readings.find_lost_target() is not None:
-        return "failed"
-    passed = build_report(judge.name, judge.model, readings.build_evidence()).passed
-    if passed and len(stored) >= _ANSWERED_AT_LEAST * questions.count:
-        return "passed"
-    return f"{len(stored)} of {questions.count} answers" if len(stored) < questions.count else "failed"
-
-
 def _is_late(answer: Judgement, deadline_seconds: float | None) -> bool:
     return (
         answer.failure == "unavailable" and deadline_seconds is not None and answer.latency_seconds >= deadline_seconds
@@ -556,6 +543,22 @@ class CheckReport(Frozen):
     def passed(self) -> bool:
         ended = self.stopped is not None or self.settled is not None or self.unread is not None
         return not ended and all(figure.passed is not False for figure in self.figures)
+
+
+def list_measured_figures(report: CheckReport) -> tuple[MeasuredFigure, ...]:
+    """Those that have a value."""
+    return tuple(
+        MeasuredFigure(
+            name=one.name,
+            value=one.value,
+            low=one.low,
+            high=one.high,
+            trials=one.trials,
+            beside=f"target {one.target}" if one.target else "",
+        )
+        for one in report.figures
+        if one.value is not None
+    )
 
 
 # Figures, and the targets that they meet or miss.

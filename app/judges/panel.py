@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Final
 
@@ -42,7 +42,14 @@ from app.judges.aggregation import (
     mean,
     stands_out,
 )
-from app.judges.chat_judge import CachingJudge, ChatJudge, FreshJudge, InProcessMemory, JudgeWithFallback
+from app.judges.chat_judge import (
+    CachingJudge,
+    ChatJudge,
+    FreshJudge,
+    InProcessMemory,
+    JudgeWithFallback,
+    RepeatedJudge,
+)
 from app.judges.configuration import JUDGING_SECONDS, MOST_CHARACTERS_PER_TOKEN, ChatJudgeConfig, DeadlineJudge
 from app.judges.gates import GATES_DIGEST, Gate, GateResult, group_passed, list_confirmed_flags, run_gates_on_case
 from app.judges.judge_client import RequestForm, ServerTraits, build_request_form
@@ -525,7 +532,11 @@ class ConfiguredPanels:
         return self._made(environment, options)
 
     def build_fresh_panel(self, environment: str, options: ScoringOptions) -> Panel:
-        return self._create_panel(environment, options, fresh=True)
+        return self._create_panel(environment, options, FreshJudge)
+
+    def build_repeated_panel(self, environment: str, options: ScoringOptions, time: int) -> Panel:
+        """The same for groups that it has judged `time` times already: its judges are asked everything once more."""
+        return self._create_panel(environment, options, partial(RepeatedJudge, time=time) if time else None)
 
     def check_rubric(self, rubric: OwnRubric, field: str) -> None:
         require_sound_rubric(rubric, field)
@@ -533,10 +544,12 @@ class ConfiguredPanels:
     def refuses_self_judging(self, judge: str) -> bool:
         return judge not in self._self_judging
 
-    def _create_panel(self, environment: str, options: ScoringOptions, *, fresh: bool = False) -> Panel:
+    def _create_panel(
+        self, environment: str, options: ScoringOptions, wrap: Callable[[Judge], Judge] | None = None
+    ) -> Panel:
         chosen = self.resolve_options(environment, options)
         judges: tuple[Judge, ...] = self._select_judges(chosen.judges)
-        judges = tuple(map(FreshJudge, judges)) if fresh else judges
+        judges = judges if wrap is None else tuple(map(wrap, judges))
         if problem := self._find_repeated_votes(chosen):
             raise InvalidRequest(problem, field="options.votes")
         return JudgePanel(

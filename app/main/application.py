@@ -301,6 +301,7 @@ def _create_viewer(
         menu=[entry for one in parts for entry in one.menu],
         templates=[one.templates for one in features if one.templates is not None],
         clock=clock,
+        find_measurements=gateway.find_measurements,
     )
 
 
@@ -322,6 +323,7 @@ def _join_viewer_parts(parts: Sequence[ViewerParts]) -> ViewerParts:
         link_characters=[link for one in parts for link in one.link_characters],
         link_groups=[link for one in parts for link in one.link_groups],
         show_run=[show for one in parts for show in one.show_run],
+        show_judge=[show for one in parts for show in one.show_judge],
     )
 
 

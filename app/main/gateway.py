@@ -4,6 +4,7 @@ Each service gets the few others that it needs, and no service makes its own. Wh
 tasks, the registry of runs and the scorer, is made once here."""
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Final
 
 from app.domain.parts import PartRules
@@ -15,7 +16,7 @@ from app.ports.players import PlayerModel
 from app.ports.retrieval import Retriever
 from app.service.access import BoundsCheck, QuotaService
 from app.service.catalogue import Catalogue, EnvironmentVersions
-from app.service.gateway import Gateway
+from app.service.gateway import Gateway, find_measurements
 from app.service.handout import Dispatcher
 from app.service.hosted import HostedEpisodes
 from app.service.judging import Scorer
@@ -148,4 +149,5 @@ def build_gateway(
         drafting=drafting,
         elsewhere=elsewhere,
         list_judge_versions=store.judge_cache.list_versions,
+        find_measurements=partial(find_measurements, store.judge_measurements, panels),
     )

@@ -18,6 +18,7 @@ from app.store.database import PREPARATIONS, Database
 from app.store.groups import GroupStore, ScoringStore
 from app.store.hosted_steps import SqlHostedSteps
 from app.store.judge_cache import SqlJudgeCache, SqlReferenceStore
+from app.store.judge_measurements import JudgeMeasurementStore
 from app.store.migration import HealthCheck, migrate
 from app.store.pending_groups import PendingGroupStore
 from app.store.player_lines import SqlPlayerLines
@@ -45,6 +46,7 @@ class Store:
         self.player_lines = SqlPlayerLines(database)
         self.hosted_steps = SqlHostedSteps(database)
         self.references: ReferenceStore = SqlReferenceStore(database)
+        self.judge_measurements = JudgeMeasurementStore(database)
         self.tasks = TaskStore(database)
         self.sheets = SheetStore(database)
         self.groups = GroupStore(database)

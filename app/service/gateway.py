@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from app.domain.access import KeyBounds
+from app.domain.judge_measurements import JudgeMeasurement
 from app.domain.judging import JudgeReport, JudgeVersion
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Isolation
@@ -21,6 +22,7 @@ from app.service.runs import RunRegistry
 from app.service.scoring import GroupScoring, ScoringService
 from app.service.task_cache import TaskCache
 from app.store.groups import GroupStore
+from app.store.judge_measurements import JudgeMeasurementStore
 from app.store.migration import HealthCheck
 from app.store.views import GroupViews
 from app.toolkit.texts import format_bytes
@@ -55,6 +57,8 @@ class Gateway:
     elsewhere: HostedEpisodes
     list_judge_versions: Callable[[Sequence[str]], Awaitable[list[JudgeVersion]]]
     """Of judges by name, oldest first."""
+    find_measurements: Callable[[str], Awaitable[Sequence[tuple[JudgeMeasurement, bool]]]]
+    """What was measured of a judge, the newest first, each with whether the judge is still the same."""
 
 
 # Lists judges with the environments that they score and their health, and what they score by.
@@ -91,6 +95,13 @@ def list_judges(catalogue: Catalogue, panels: Panels) -> tuple[JudgeEntry, ...]:
         )
         for name, judge in panels.judges.items()
     )
+
+
+async def find_measurements(
+    measurements: JudgeMeasurementStore, panels: Panels, judge: str
+) -> Sequence[tuple[JudgeMeasurement, bool]]:
+    """For `Gateway.find_measurements`."""
+    return [(one, one.judge_digest == panels.judges[judge].digest) for one in await measurements.find(judge)]
 
 
 def list_judge_models(panels: Panels) -> dict[str, str]:

@@ -482,6 +482,15 @@ class ReferenceTable(TableRecord, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
+class JudgeMeasurementTable(TableRecord, table=True):
+    """Figures that commands measured of judges, as JSON. Measuring again replaces them."""
+
+    __tablename__ = "judge_measurements"
+    judge: str = Field(primary_key=True)
+    command_digest: str = Field(primary_key=True)
+    body: str = Field(sa_type=Text)
+
+
 class JudgeVersionTable(TableRecord, table=True):
     """What a judge's server said answered, as JSON texts."""
 
@@ -494,6 +503,7 @@ class JudgeVersionTable(TableRecord, table=True):
 
 judgements = get_table(JudgementTable)
 judge_cache = get_table(JudgeCacheTable)
+judge_measurements = get_table(JudgeMeasurementTable)
 calibration_references = get_table(ReferenceTable)
 judge_versions = get_table(JudgeVersionTable)
 

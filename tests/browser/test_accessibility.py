@@ -21,7 +21,7 @@ FINDINGS = """async () => {
     .map((one) => [one.id, one.nodes[0].html.slice(0, 200)]);
 }"""
 SAMPLES = ("/", "/view/groups?min_mean=x", *(f"/view/groups/group_{number:032x}" for number in (1, 5, 7)))
-SAMPLES += ("/view/judges", "/view/groups/nope")
+SAMPLES += ("/view/judges", "/view/judges/careful", "/view/groups/nope")
 WHOLE = read_table(__file__, "accessible_pages.yaml", list[str])
 COLOURED = ("/", "/view/groups?min_mean=x", f"/view/groups/group_{1:032x}", "/view/label", "/view/export")
 """Enough for what differs in the dark and on a phone."""

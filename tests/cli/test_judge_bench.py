@@ -5,9 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from app.cli.main import cli
+from app.main.application import create_app
+from app.settings import read_settings
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.preferring import complete, write_verdict
 from tests.support.shown_prompts import shown_to
@@ -61,6 +64,38 @@ def test_a_bench_that_was_stopped_goes_on_and_pays_for_nothing_twice(monkeypatch
     assert listwise["usd_per_thousand_groups"] == pytest.approx(2 * 1000 * (1000 * 2.5 + 100 * 10) / 1e6)
     assert asked == sum(round(6 * one["calls_per_group"]) for one in modes.values())
     assert json.loads(again.stdout)["modes"] == report["modes"]
+    assert list_kept() == ["--labels labels.jsonl", "--labels labels.jsonl --limit 3 --modes listwise"]
+
+
+def list_kept() -> list[str]:
+    """What the judge's page says of benches, by what followed the judge's name in the command; the newest first."""
+    with TestClient(create_app(read_settings(), environments={}), base_url="http://127.0.0.1") as client:
+        sources = client.get("/view/judges/stern?format=json").json()["sources"]
+    evidence = next(source["evidence"] for source in sources if source["title"] == "Public data")
+    return [one["command"].removeprefix("atropos-envs judges bench --judge stern ") for one in evidence]
+
+
+def test_a_group_that_is_judged_again_says_how_far_a_judge_agrees_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A judge that changes its mind on every second pair. What was answered is not asked again."""
+    labels, met = write_labels(8), set[str]()
+
+    def waver(number: int, received: Received) -> Reply:
+        shown = shown_to(received)
+        key = f"{[*shown.texts.values()]}"
+        turned = key in met and int(key[-3]) % 2 == 1
+        met.add(key)
+        levels = {letter: 4 if text.startswith("good") != turned else 1 for letter, text in shown.texts.items()}
+        return complete(write_verdict(shown, levels), 1000, 100)
+
+    options = ("--labels", labels, "--modes", "listwise", "--repeat", "2", "--yes")
+    with serving(waver) as server:
+        configure(monkeypatch, server.url)
+        ran = RUN.invoke(cli, ["judges", "bench", "--judge", "stern", *options, "--json"])
+        asked = len(server.received)
+        _, output = bench(*options)
+    figures = json.loads(ran.stdout)["modes"][0]
+    assert (figures["self_agreement"]["value"], figures["pair_accuracy"]["value"], asked) == (0.5, 1.0, 32)
+    assert (asked, "agreement with itself" in output) == (len(server.received), True)
 
 
 REWARD_MODEL = {"kind": "reward_model", "route": "vllm_classify", "chat_template": "server"}

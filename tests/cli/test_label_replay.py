@@ -5,13 +5,14 @@ import random
 
 import pytest
 
-from app.cli.judge_bench import BenchFigures, build_figures, build_situation, judge_situations
+from app.cli.judge_bench import build_situation, judge_situations
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import InvalidRequest
 from app.domain.judging import JudgeRequest
 from app.domain.values import digest_of_text
 from app.envs.npc_arena.environment import NpcArena
 from app.envs.rlaif.environment import Rlaif
+from app.evaluation.judge_bench import BenchFigures, build_figures
 from app.evaluation.labelled_groups import LabelledGroup, LabelledReply
 from app.judges.chat_judge import ScriptedJudge
 from app.judges.panel import ConfiguredPanels
@@ -46,13 +47,14 @@ def err_at_times(request: JudgeRequest, asked: int) -> dict[str, float]:
 
 
 async def _replay(catalogue: Catalogue, judge: ScriptedJudge, groups: int) -> BenchFigures:
-    situations = [build_situation(pair(number), catalogue) for number in range(groups)]
+    pairs = [pair(number) for number in range(groups)]
+    situations = [build_situation(one, catalogue) for one in pairs]
     seen: list[None] = []
     judged = await judge_situations(
         situations, ConfiguredPanels({judge.name: judge}, {}), judge.name, "listwise", lambda: seen.append(None)
     )
     assert len(seen) == groups
-    return build_figures(situations, judged, "listwise", seed=0)
+    return build_figures(pairs, judged, "listwise", seed=0)
 
 
 def replay(catalogue: Catalogue, judge: ScriptedJudge, groups: int) -> BenchFigures:

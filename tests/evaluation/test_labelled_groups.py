@@ -59,6 +59,34 @@ def test_what_the_authors_leave_out_is_counted() -> None:
     )
 
 
+def test_votes_on_a_pair_are_added_up() -> None:
+    """Whichever reply is the first. A tie, a catch and a draw are left out."""
+    texts = {"prompt": "p", "response_a": "a", "response_b": "b"}
+    swapped = {"prompt": "p", "response_a": "b", "response_b": "a"}
+    votes = [("s", "A", texts), ("s", "B", swapped), ("s", "B", texts), ("s", "tie", texts)]
+    votes += [("even", "A", texts), ("even", "B", texts)]
+    rows = [{"scenario_id": name, "model_a": "m", "model_b": "n", "winner": to, **of} for name, to, of in votes]
+    data = parse_labelled_rows([*rows, rows[0] | {"is_catch": True}])
+    assert ([(group.id, group.replies) for group in data.groups], data.left_out) == (
+        [("s", replies(("a", 2), ("b", 1)))],
+        {"a pair that tests the voter": 1, "a tie": 1, "as many votes for one reply as for the other": 2},
+    )
+
+
+def test_who_speaks_is_a_choice_among_profiles() -> None:
+    row = {"prompt": "Ann: Hi. Character2: Aye.", "gt": "Bob", "option1": "Cid", "option1_profile": "A clerk."}
+    (group,) = parse_labelled_rows([{**row, "option2": "Bob", "option2_profile": "A smith.", "option3": ""}]).groups
+    preference = "Prefer the character who says the words of Character2 in this dialogue."
+    wanted = user(row["prompt"]) | {"params": {"preference": preference}}
+    assert (group.draft, group.replies) == (wanted, replies(("Cid\nA clerk.", 0), ("Bob\nA smith.", 1)))
+
+
+def test_responses_to_one_prompt_are_compared_where_there_are_several() -> None:
+    row = {"prompt": "p", "response": "a", "follow_instruction_list": [True]}
+    several = parse_labelled_rows([row, {**row, "response": "b", "follow_instruction_list": [False]}])
+    assert [group.replies for group in several.groups] == [replies(("a", 1), ("b", 0))]
+
+
 @pytest.mark.parametrize("given", PLAYED_ROWS, ids=lambda given: given["of"])
 def test_a_line_of_role_play_becomes_a_scene_with_its_dialogue(given: dict[str, Any]) -> None:
     group = parse_labelled_rows([given["row"]]).groups[0]

@@ -19,6 +19,7 @@ from app.domain.groups import (
     TaskPrompt,
     TaskRecord,
 )
+from app.domain.judge_measurements import JudgeMeasurement
 from app.domain.judging import Judgement, summarise_scores
 from app.domain.rollups import Rollup, RollupFilter
 from app.domain.runs import Policy, ScoringOptions
@@ -223,10 +224,24 @@ class MemoryViews(GroupViews):
 ENVIRONMENTS = ("gsm8k", "npc_arena", "rlaif")
 
 
+MEASURED = TypeAdapter(tuple[JudgeMeasurement, ...]).validate_python(_SAMPLES["measured"])
+
+
+async def find_sample_measurements(judge: str) -> Sequence[tuple[JudgeMeasurement, bool]]:
+    return [(one, one.judge_digest == "now") for one in MEASURED if one.judge == judge]
+
+
 def viewer_app(details: Sequence[GroupDetail], *, find_rubric: FindRubric = find_no_rubric) -> FastAPI:
     app, views = FastAPI(docs_url=None, redoc_url=None), MemoryViews(details)
     app.include_router(
-        create_viewer_router(views, ENVIRONMENTS, lambda: JUDGES, find_rubric=find_rubric, clock=lambda: LATER)
+        create_viewer_router(
+            views,
+            ENVIRONMENTS,
+            lambda: JUDGES,
+            find_rubric=find_rubric,
+            clock=lambda: LATER,
+            find_measurements=find_sample_measurements,
+        )
     )
     install_docs(app)
     install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True)))

@@ -6,7 +6,7 @@ from typing import Final
 
 from app.evaluation.agreement import find_lower_bound
 from app.features.contract import Feature, FeatureParts, Kernel
-from app.features.labels.pages import LabelPages, create_label_page_router, link_group, show_labels
+from app.features.labels.pages import LabelPages, create_label_page_router, link_group, show_agreement, show_labels
 from app.features.labels.routes import create_agreement_router, create_import_router, create_label_router
 from app.features.labels.service import AgreementCheck, LabelService
 from app.features.labels.store import LabelQueue, LabelStore
@@ -37,7 +37,11 @@ def build_labels(kernel: Kernel) -> FeatureParts:
         ],
         pages=[partial(create_label_page_router, LabelPages(labelling, gateway.bounds, roster, kernel.clock))],
         menu=[MenuEntry(90, "Label", "/view/label", "label")],
-        viewer=ViewerParts(link_group=[link_group], show_group=[partial(show_labels, labels)]),
+        viewer=ViewerParts(
+            link_group=[link_group],
+            show_group=[partial(show_labels, labels)],
+            show_judge=[partial(show_agreement, labelling)],
+        ),
     )
 
 

@@ -18,6 +18,7 @@ from app.domain.access import Caller, KeyBounds
 from app.domain.errors import GatewayError, InvalidRequest
 from app.domain.faults import describe_faults
 from app.domain.groups import Group
+from app.domain.judge_measurements import MeasuredFigure, build_judge_command
 from app.domain.labels import (
     GroupLabelRequest,
     Label,
@@ -28,11 +29,14 @@ from app.domain.labels import (
 )
 from app.domain.values import digest
 from app.evaluation.agreement import (
+    FEWEST_GROUPS,
     AgreementCount,
+    AgreementSlice,
     count_judge_pairs,
     count_levels,
     count_people_pairs,
     keep_whole_blocks,
+    measure_judge_agreement,
 )
 from app.features.labels.model import ItemRequest, LabelItem, LabelProgress, ShownReply, SkipRequest
 from app.features.labels.service import LabelService
@@ -40,6 +44,8 @@ from app.features.labels.store import LabelStore
 from app.http.viewer.group_pages import MessageLine, build_lines, split_last_said
 from app.http.viewer.rendering import (
     FormFields,
+    JudgeEvidence,
+    JudgeSource,
     PageLink,
     PageSection,
     Renderer,
@@ -115,6 +121,51 @@ def _tell(reply: ReplyLabel, slot: str) -> list[str]:
     levels = (f"{name} {'does not apply' if level is None else level}" for name, level in reply.levels.items())
     defect = [] if reply.defect is None else ["a defect" if reply.defect else "no defect"]
     return [f"{slot}: {one}" for one in (*levels, *defect)]
+
+
+# What labels say of a judge, on its page.
+
+
+async def show_agreement(labelling: LabelService, judge: str) -> JudgeSource:
+    evidence = await labelling.collect_evidence(judge, None, None)
+    command = build_judge_command("agreement", judge, {})
+    dates = [label.created_at for record in evidence.records for label in record.labels]
+    found = await asyncio.to_thread(measure_judge_agreement, evidence.records)
+    count = found.pairs.groups
+    told = f"{count:,} labelled groups with an order"
+    if count < FEWEST_GROUPS:
+        told += f"; figures need {FEWEST_GROUPS}"
+    return JudgeSource(
+        title="Labels of your own",
+        question="Groups that people here have ordered: does the judge order them likewise?",
+        evidence=[JudgeEvidence(f"{told}.", _list_agreement(found), command, max(dates))] if dates else [],
+        command=command,
+        first=f"Label {FEWEST_GROUPS} groups on the page Label.",
+    )
+
+
+def _list_agreement(found: AgreementSlice) -> tuple[MeasuredFigure, ...]:
+    """Those that have a value."""
+    pairs, defects = found.pairs, found.defects
+    listed = [
+        ("pair accuracy", pairs.judge, pairs.groups, f"all equal: {pairs.constant:.3f}"),
+        ("people with one another, shared pairs", pairs.people, pairs.shared_pairs, ""),
+        ("judge, shared pairs", pairs.judge_on_shared, pairs.shared_pairs, ""),
+        *(
+            (f"kappa, {one.criterion}", one.kappa, one.groups, _describe_constant(one.constant))
+            for one in found.criteria
+        ),
+        ("sound replies above faulty ones", defects.auc, defects.groups, "all equal: 0.500"),
+    ]
+    return tuple(
+        MeasuredFigure(name=name, value=figure.value, low=figure.low, high=figure.high, trials=count, beside=beside)
+        for name, figure, count, beside in listed
+        if figure.value is not None
+    )
+
+
+def _describe_constant(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%} of the labels are at one level"
 
 
 # What somebody who labels sends.

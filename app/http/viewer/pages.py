@@ -1,4 +1,4 @@
-"""The viewer: the first page, signing in, the listing of groups, statistics and judges, and the router of all pages."""
+"""The viewer: the first page, signing in, the listing of groups, statistics, and the router of all pages."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +21,12 @@ from app.http.viewer.group_pages import (
     create_group_page_router,
     find_no_rubric,
 )
+from app.http.viewer.judge_pages import (
+    FindMeasurements,
+    JudgePages,
+    create_judge_pages_router,
+    find_no_measurements,
+)
 from app.http.viewer.rendering import (
     OUTCOMES,
     PURPOSES,
@@ -42,7 +48,7 @@ from app.http.viewer.rendering import (
     wants_json,
 )
 from app.http.viewer.run_pages import RunPages, RunRow, list_run_names, load_rows, parse_run_name
-from app.http.viewer.sentences import HELD, LEAST_BUDGET_SHARE, SPENT, end_sentence, tell_home, tell_judges
+from app.http.viewer.sentences import HELD, LEAST_BUDGET_SHARE, SPENT, end_sentence, tell_home
 from app.http.web.api_keys import (
     CallerBounds,
     KeyRing,
@@ -287,11 +293,12 @@ def create_viewer_router(
     menu: Sequence[MenuEntry] = (),
     templates: Sequence[Path] = (),
     clock: Clock = utc_now,
+    find_measurements: FindMeasurements = find_no_measurements,
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
-    `judges` lists the current judges. `find_rubric` finds what a group was judged by, `home` is what the first page
-    shows, `sections` add pages. `parts`, `menu` and the folders `templates` are what features add; ages are told by
-    `clock`."""
+    `judges` lists the current judges, `find_measurements` what was measured of one. `find_rubric` finds what a group
+    was judged by, `home` is what the first page shows, `sections` add pages. `parts`, `menu` and the folders
+    `templates` are what features add; ages are told by `clock`."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=FilterRoute)
     assets = load_assets(_FOLDER / "static")
     renderer = Renderer([_FOLDER / "templates", *templates], assets.version, menu, clock)
@@ -299,6 +306,7 @@ def create_viewer_router(
     router.routes.extend(_create_home_router(home or HomePages(views, judges), renderer, environments).routes)
     router.routes.extend(_create_finding_router(views, renderer, environments, parts).routes)
     router.routes.extend(create_group_page_router(views, renderer, find_rubric, parts).routes)
+    router.routes.extend(create_judge_pages_router(JudgePages(judges, find_measurements, parts), renderer).routes)
     for create_section in sections:
         router.routes.extend(create_section(renderer).routes)
 
@@ -311,12 +319,5 @@ def create_viewer_router(
         path = "/view/runs" if name is None else f"/view/runs/{name}"
         split = by if name is not None else "environment"
         return redirect(request, path, environment=environment.strip(), by=split, format=format_)
-
-    @router.get("/view/judges")
-    @needs("read", "handler")
-    async def judge_list(request: Request, bounds: CallerBounds) -> Response:
-        listed = show_judges(judges(), bounds)
-        shown = {"judges": listed, "offline": OFFLINE_JUDGE, "says": tell_judges(listed, OFFLINE_JUDGE)}
-        return renderer.render(request, "judges.html", shown, {"judges": listed})
 
     return router

@@ -29,6 +29,7 @@ from app.domain.access import KeyBounds
 from app.domain.errors import InvalidRequest, NotFound, TooLarge
 from app.domain.faults import MOST_FAULTS, explain_faults, explain_unknown, make_printable, quote
 from app.domain.groups import Group, GroupFilter, parse_text_query
+from app.domain.judge_measurements import MeasuredFigure
 from app.domain.runs import Purpose
 from app.domain.scores import Outcome, Reason
 from app.domain.values import utc_now
@@ -103,8 +104,32 @@ class RunSection:
 
 
 @dataclass(frozen=True)
+class JudgeEvidence:
+    """Figures of a judge that belong together. `published` are lines on others' judges."""
+
+    told: str
+    figures: Sequence[MeasuredFigure]
+    command: str
+    """Measures them again."""
+    measured_at: datetime | None = None
+    published: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class JudgeSource:
+    """What one source says of a judge. Where there is no evidence, `command` measures it, after what `first` says."""
+
+    title: str
+    question: str
+    evidence: Sequence[JudgeEvidence]
+    command: str
+    first: str = ""
+
+
+@dataclass(frozen=True)
 class ViewerParts:
-    """Hooks of the kernel's pages: links and sections of a group, of a character by id, and of a run by name."""
+    """Hooks of the kernel's pages: links and sections of a group, of a character by id, of a run and a judge by
+    name."""
 
     link_group: Sequence[Callable[[Group], PageLink | None]] = ()
     show_group: Sequence[Callable[[Group], Awaitable[PageSection]]] = ()
@@ -113,6 +138,7 @@ class ViewerParts:
     link_groups: Sequence[PageLink] = ()
     """Pages that take the filter of the list of groups in their address."""
     show_run: Sequence[Callable[[str], Awaitable[RunSection]]] = ()
+    show_judge: Sequence[Callable[[str], Awaitable[JudgeSource]]] = ()
 
 
 _MENU: Final = (

@@ -378,6 +378,14 @@ def tell_judges(judges: Sequence[JudgeEntry], offline: str) -> str:
     return f"{answering}; today they have cost ${spent:,.2f}."
 
 
+def tell_measured(known: Sequence[str], missing: Sequence[str]) -> str:
+    """Titles of the sources that say something of a judge, and of those that do not."""
+    if not known:
+        return "Nothing is measured of this judge: do not train on it yet."
+    found, lacks = (join_words([title.lower() for title in titles]) for titles in (known, missing))
+    return f"Measured on {found}.{f' Missing: {lacks}.' if lacks else ''}"
+
+
 # Means over steps, as a line without axes.
 
 SPARK_WIDTH, SPARK_HEIGHT = 96, 24

@@ -215,6 +215,9 @@ async def test_a_strict_run_stops_where_its_judge_is_known_to_agree_too_little(d
     async with labelled_gateway(database) as client:
         (standing,) = (found := (await client.get("/runs/a")).json()["agreement"])["judges"]
         assert (found["alarm"], found["wanted"], standing["met"], standing["judge"]) == (True, 0.7, False, "judge")
+        source = (await client.get("/view/judges/judge?format=json")).json()["sources"][-1]
+        shown = [(one["name"], one["value"], one["trials"]) for one in source["evidence"][0]["figures"]]
+        assert (source["title"], shown[0]) == ("Labels of your own", ("pair accuracy", 0.0, 60))
         batch = {"batch_size": 1, "cursor": 0}
         statuses = {
             name: (await client.post("/envs/arena/next-batch", json=batch | {"run": name})).status_code

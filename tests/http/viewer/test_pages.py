@@ -170,6 +170,7 @@ def test_every_page_has_a_twin_in_json(client: TestClient) -> None:
         "/": ["environments", "groups", "judges", "runs", "warnings"],
         "/view/groups": ["groups", "looked_at", "matched", "next_before"],
         "/view/judges": ["judges"],
+        "/view/judges/careful": ["judge", "sources"],
         path_of(1): ["compared", "group", "newer", "older", "why"],
         path_of(5): ["compared", "group", "newer", "older", "why"],
     }
@@ -229,9 +230,23 @@ def test_judges_stand_with_their_health_and_spending(client: TestClient) -> None
         assert expected in words
 
 
+JUDGE_PAGES = read_table(__file__, "judge_pages.yaml", list[dict[str, Any]])
+
+
+@pytest.mark.parametrize("told", JUDGE_PAGES, ids=lambda told: told["path"])
+def test_what_is_known_of_a_judge_stands_side_by_side(client: TestClient, told: dict[str, Any]) -> None:
+    words = page(client.get(told["path"])).words()
+    places = [words.find(one) for one in (told["says"], *told["words"])]
+    assert (-1 not in places, places) == (True, sorted(places)), words
+
+
+def test_a_judge_that_is_not_there_is_a_page_too(client: TestClient) -> None:
+    assert "There is no such judge" in page(client.get("/view/judges/%3Cb%3E"), status=404).words()
+
+
 def test_below_a_path_prefix_every_link_carries_it() -> None:
     client = TestClient(viewer_app([npc_group(1), pending_group(2)]), root_path="/gateway")
-    for path in ("/", path_of(1), "/view/judges", "/view/groups/nope"):
+    for path in ("/", path_of(1), "/view/judges", "/view/judges/careful", "/view/groups/nope"):
         outline = Outline(client.get(f"/gateway{path}").text)
         local = [value for _, name, value in outline.attributes if name in {"src", "href", "action"}]
         assert [value for value in local if not value.startswith(("/gateway/", "#", DOCS))] == []
