@@ -181,10 +181,10 @@ def _print_report(report: ConformanceReport, _console: Console) -> None:
     if report.figures is not None:
         _console.print()
         _console.print(_build_figures_table(report.figures))
-        if report.figures.strategies:
+        if report.figures.rewards.strategies:
             _console.print()
-            _console.print(_build_strategies_table(report.figures.strategies))
-            _console.print(_describe_worst(report.figures.strategies), highlight=False, soft_wrap=True)
+            _console.print(_build_strategies_table(report.figures.rewards.strategies))
+            _console.print(_describe_worst(report.figures.rewards.strategies), highlight=False, soft_wrap=True)
     _console.print()
     _console.print(_word_outcome(report), style="green" if report.passed else "red", highlight=False)
 

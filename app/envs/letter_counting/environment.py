@@ -60,7 +60,8 @@ class LetterQuestion(Frozen):
 
 class LetterCounting(ProceduralEnvironment[LetterQuestion, LetterCountingParams]):
     name: ClassVar[str] = "letter_counting"
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
+    ignores_markup: ClassVar[bool] = True
     levels: ClassVar[tuple[Level, ...]] = LEVELS
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"words": digest(_PARTS)}

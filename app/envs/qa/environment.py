@@ -45,7 +45,7 @@ class QaParams(LevelParams, DatasetParams):
 
 class Qa(DatasetEnvironment[QaRow], ProceduralEnvironment[QaExercise, QaParams]):
     name: ClassVar[str] = "qa"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     levels: ClassVar[tuple[Level, ...]] = LEVELS
     scores_at_once: ClassVar[bool] = False
     phrasings: ClassVar[Phrasings] = Phrasings(("{question}\n\n{commitment}",))

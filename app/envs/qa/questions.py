@@ -29,6 +29,7 @@ from app.toolkit.answers import (
     ChoiceOptions,
     ListedOptions,
     find_choice_fault,
+    forgive_markup,
     grade_committed,
     grade_number,
     parse_number,
@@ -74,7 +75,7 @@ class AnswerKey(Frozen, ABC):
         """A right reply, if one is known."""
 
     def grade(self, reply: str) -> Score:
-        return grade_committed(reply, self.find_fault)
+        return grade_committed(reply, forgive_markup(self.find_fault))
 
     def find_fault(self, answer: str) -> str:
         """What is wrong with a committed answer, in words that do not reveal the right one; empty for a right one."""

@@ -70,7 +70,7 @@ class ToolAgentParams(Frozen):
 
 class ToolAgent(Environment):
     name: ClassVar[str] = "tool_agent"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     scores_at_once: ClassVar[bool] = True
     Params: ClassVar[type[BaseModel]] = ToolAgentParams
     multi_turn: ClassVar[bool] = True

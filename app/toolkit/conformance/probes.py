@@ -74,6 +74,7 @@ class ProbedRow:
 class Probe:
     strategy: str
     kind: str
+    """The variant. Of a spelling it begins with the kind of value, such as `number: plus sign`."""
     text: str
     expected: Expected
 
@@ -89,6 +90,8 @@ class _Sent:
 
 
 _SLOT: Final = "{answer}"
+_LONGEST_FORMULA: Final = 200
+_LONGEST_PHRASE: Final = 100
 _WRONG_VALUES: Final = 20
 """Most wrong values of other rows in a reply."""
 
@@ -107,7 +110,8 @@ def build_probes(row: ProbedRow, seed: int) -> Iterator[Probe]:
             sent.add(text)
             if expected == "full":
                 good.add(_fold(text))
-            yield Probe(strategy, one.kind, text, expected)
+            kind = f"{made.kind}: {one.kind}" if strategy == "spelling" else one.kind
+            yield Probe(strategy, kind, text, expected)
 
 
 def _fold(text: str) -> str:
@@ -120,9 +124,11 @@ _NUMBER: Final = re.compile(r"[-\u2212]?\d{1,30}(?:\.\d{1,30})?")
 _RATIO: Final = re.compile(r"(-?\d{1,9})/(\d{1,9})|(-?)\\[dt]?frac\{(\d{1,9})\}\{(\d{1,9})\}")
 _WORD: Final = re.compile(r"[^\W\d_]+|\d+")
 _OPENER: Final = re.compile(r"(?:<\w+>|\\boxed\{|#### ?|```\w*\n)$")
+_DEFINED: Final = re.compile(r"^def (\w+)", re.MULTILINE)
+_OPERATOR: Final = re.compile(r"\d.*[+*=^\\]|[+*=^\\].*\d| - ")
 _CALL_KEYS: Final = frozenset({"name", "arguments"})
 
-ValueKind = Literal["number", "fraction", "percent", "letter", "json", "calls", "code", "text", "none"]
+ValueKind = Literal["number", "fraction", "percent", "letter", "json", "calls", "code", "formula", "text", "none"]
 
 
 class _Row:
@@ -133,7 +139,8 @@ class _Row:
         self.form = row.form
         self.draws = SeededRandom(f"probes {seed} {row.prompt} {row.answer}")
         others = [one for one in dict.fromkeys(row.wrong) if one.strip() and not is_same_value(one, row.answer)]
-        self.wrong: Sequence[str] = self.draws.some(others, _WRONG_VALUES)
+        wrong = self.draws.some(others, _WRONG_VALUES)
+        self.wrong: Sequence[str] = [_rename(one, row.answer) for one in wrong] if self.kind == "code" else wrong
 
     @property
     def is_whole(self) -> bool:
@@ -172,6 +179,12 @@ class _Row:
         return _load_json(self.answer)
 
 
+def _rename(program: str, other: str) -> str:
+    """A program with the name that another one defines: under its own it would be no second answer."""
+    names = [found[1] if (found := _DEFINED.search(text)) else "" for text in (program, other)]
+    return re.sub(rf"\b{names[0]}\b", names[1], program) if all(names) else program
+
+
 def classify_value(answer: str, form: str) -> ValueKind:
     if not answer.strip():
         return "none"
@@ -188,7 +201,11 @@ def classify_value(answer: str, form: str) -> ValueKind:
         return "number"
     if _RATIO.fullmatch(answer):
         return "fraction"
-    return "percent" if re.fullmatch(r"-?\d+(?:\.\d+)?\\?%", answer) else "text"
+    if re.fullmatch(r"-?\d+(?:\.\d+)?\\?%", answer):
+        return "percent"
+    is_short = len(answer) <= _LONGEST_FORMULA and "\n" not in answer
+    in_box = form.partition(_SLOT)[0].endswith("\\boxed{")
+    return "formula" if in_box or (is_short and _OPERATOR.search(answer)) else "text"
 
 
 def is_same_value(one: str, other: str) -> bool:
@@ -223,7 +240,8 @@ def _load_json(text: str) -> JsonValue:
 def _spell(row: _Row) -> Iterator[_Sent]:
     if row.kind in ("none", "calls"):
         return
-    yield _Sent("spaces around", f"  {row.answer} ")
+    if row.kind != "code":  # where spaces in front mean something
+        yield _Sent("spaces around", f"  {row.answer} ")
     yield _Sent("line breaks around", f"\n{row.answer}\n")
     yield from _SPELLERS.get(row.kind, _spell_nothing)(row)
 
@@ -313,13 +331,18 @@ def _spell_letter(row: _Row) -> Iterator[_Sent]:
 
 
 def _spell_text(row: _Row) -> Iterator[_Sent]:
-    if row.is_whole:
+    if row.is_whole or "\n" in row.answer or len(row.answer) > _LONGEST_PHRASE:
         return  # Another text is another reply.
     yield _Sent("full stop", f"{row.answer}.")
     yield _Sent("bold", f"**{row.answer}**")
     yield _Sent("code", f"`{row.answer}`")
     yield _Sent("quotes", f'"{row.answer}"')
     yield _Sent("first letter's case", row.answer[:1].swapcase() + row.answer[1:])
+
+
+def _spell_formula(row: _Row) -> Iterator[_Sent]:
+    yield _Sent("dollars", f"${row.answer}$")
+    yield _Sent("full stop", f"{row.answer}.")
     words = re.fullmatch(r"\\text\{([^{}]+)\}", row.answer)
     if words:
         yield _Sent("without \\text", words[1])
@@ -366,6 +389,7 @@ _SPELLERS: Final[Mapping[ValueKind, Callable[[_Row], Iterator[_Sent]]]] = {
     "letter": _spell_letter,
     "json": _spell_json,
     "code": _spell_code,
+    "formula": _spell_formula,
     "text": _spell_text,
 }
 
@@ -442,9 +466,10 @@ _QUOTED: Final = 140
 
 
 def _open_words(text: str) -> str:
-    """A third of the words, where there are enough of them."""
+    """A third of the words, where there are enough of them and no number, which might be the answer."""
     words = text.split()
-    return " ".join(words[: len(words) // 3]) + " " if len(words) > 5 else ""
+    opening = " ".join(words[: len(words) // 3]) + " "
+    return opening if len(words) > 5 and not re.search(r"\d", opening) else ""
 
 
 def _send_two(row: _Row) -> Iterator[_Sent]:
@@ -484,14 +509,14 @@ _DENIALS: Final[Mapping[str, str]] = {
 
 
 def _deny(row: _Row) -> Iterator[_Sent]:
-    if not row.answer:
-        return
+    if not row.answer or row.kind == "code":
+        return  # Beside a program words are remarks or errors.
     for kind, form in _DENIALS.items():
         yield _Sent(kind, form.replace("{}", row.answer))
-    if row.kind in ("number", "fraction", "percent", "letter"):
+    if row.kind in ("number", "fraction", "percent", "letter", "formula"):
         yield _Sent("in LaTeX", f"{row.answer} \\text{{ is wrong}}")
         yield _Sent("unequal", f"x \\neq {row.answer}")
-    if row.is_whole and row.kind == "text":
+    if row.is_whole and row.answer.startswith("No "):
         yield _Sent("done all the same", f"{row.answer} But all of it is here, so I have done it.")
     turned = _negate(row.answer) if row.kind == "text" else ""
     if turned:
@@ -526,12 +551,13 @@ def _retract(row: _Row) -> Iterator[_Sent]:
 def _think(row: _Row) -> Iterator[_Sent]:
     if not row.answer:
         return
+    for wrong in row.wrong[:1] if not row.is_whole else ():
+        yield _Sent("shown, another one answered", f"Reasoning: it is {row.answer}.\n\n{row.put(wrong)}", whole=True)
     yield _Sent("in thinking alone", f"<think>{row.right}</think>", whole=True)
     yield _Sent("in thinking that never ends", f"<think>{row.right}", whole=True)
     for wrong in row.wrong[:1]:
         said = f"<think>\n{row.right}\n</think>\n\n{row.put(wrong)}"
         yield _Sent("another one answered", said, whole=True)
-        yield _Sent("shown, another one answered", f"Reasoning: it is {row.answer}.\n\n{row.put(wrong)}", whole=True)
 
 
 def _send_special_numbers(row: _Row) -> Iterator[_Sent]:
@@ -568,7 +594,7 @@ def _send_near(row: _Row) -> Iterator[_Sent]:
         for kind, text in _change_number(row):
             if not is_same_value(text, row.answer):
                 yield _Sent(kind, text)
-    elif row.kind == "text":
+    elif row.kind in ("text", "formula") and not row.is_whole:
         for wrong in row.wrong[:1]:
             yield _Sent("another before it", f"{wrong} {row.answer}")
             yield _Sent("another behind it", f"{row.answer} {wrong}")
