@@ -169,7 +169,7 @@ class RefusedSpelling(Frozen):
     """Spellings of a right answer that an environment refuses on purpose. `atropos-envs envs check` sends many."""
 
     kinds: tuple[str, ...]
-    """As the check names them, such as `text: quotes`."""
+    """As the check names them, such as `text: quotes`; `text` stands for all spellings of a text."""
     because: str
 
 

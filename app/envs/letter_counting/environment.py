@@ -11,7 +11,6 @@ cases: who counts small letters alone, or capitals alone, is hardly ever right. 
 each word is written in capitals or not, or random letters.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
@@ -20,13 +19,13 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field, TypeAdapter
 
 from app.domain.values import Frozen, WholeNumber, digest
+from app.toolkit.answers import parse_number
 from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
 
 _FOLDER = Path(__file__).parent
 _PARTS = read_packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[tuple[str, ...], ...]))
-_COUNTS = re.compile(r"([0-9]{1,4}(?:\s*,\s*[0-9]{1,4})*)\.?")
 _MEASURES: Final[Mapping[Level, tuple[int, int]]] = {
     "first": (1, 1),
     "easy": (2, 1),
@@ -82,12 +81,12 @@ class LetterCounting(ProceduralEnvironment[LetterQuestion, LetterCountingParams]
         return {"text": made.text, "letters": ", ".join(made.letters)}
 
     def fault(self, answer: str, made: LetterQuestion) -> str:
-        listed = _COUNTS.fullmatch(answer)
-        if listed is None:
+        parts = answer.split(",")
+        numbers = [parse_number(part) for part in parts[: len(made.counts) + 1]]
+        if None in numbers:
             return "it is no list of whole numbers"
-        numbers = [int(number) for number in listed[1].split(",")]
-        if len(numbers) != len(made.counts):
-            return f"it has {len(numbers)} numbers for {len(made.counts)} letters"
+        if len(parts) != len(made.counts):
+            return f"it has {len(parts)} numbers for {len(made.counts)} letters"
         wrong = sum(one != other for one, other in zip(numbers, made.counts, strict=True))
         return f"{wrong} of {len(made.counts)} counts are wrong" if wrong else ""
 

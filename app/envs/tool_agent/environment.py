@@ -81,6 +81,16 @@ class ToolAgent(Environment):
             share=None,
             because="The words around what was asked for are free; near misses change what was asked for.",
         ),
+        FreeReward(
+            strategy="two_answers",
+            share=None,
+            because="Sentences of other tasks hold no other value of the kind that was asked for; `hedge` adds those.",
+        ),
+        FreeReward(
+            strategy="denied",
+            share=0.5,
+            because="A denial of another part of the sentence, such as of a deed that the service shows, is not read.",
+        ),
     )
 
     def size(self, split: Split, params: BaseModel) -> int | None:

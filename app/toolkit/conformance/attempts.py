@@ -633,8 +633,8 @@ GUESSES: Final = frozenset({"constant", "prompt_features", "foreign_answer", "ec
 """Strategies that learn from other tasks, and do not know the right answer."""
 BY_LUCK: Final = GUESSES | {"prompt_in_form", "spray"}
 """Strategies that may be right by luck."""
-_WRONG: Final = 60
-"""Right answers of other tasks of which a probe may take some."""
+_WRONG: Final = 30
+"""Other tasks from which a probe may take wrong values."""
 _COMMON_WORD: Final = 0.02
 """A word that so many prompts have is no rare one."""
 
@@ -693,13 +693,12 @@ class AttemptBuilder:
         right = task.right
         if right is None:
             return
-        others = [answer.text for answer in self._known.answers if answer.form == right.written.form]
         row = ProbedRow(
             prompt=task.prompt.text,
             right=f"{right.before}{right.written.text}{right.after}",
             answer=right.written.text,
             form=f"{right.before}{{answer}}{right.after}",
-            wrong=tuple(SeededRandom(f"wrong values {task.one}").some(others, _WRONG)),
+            wrong=tuple(self._draw_wrong(task, right.written.form)),
         )
         for probe in build_probes(row, seed=0):
             completion = right.say(probe.text)
@@ -718,6 +717,13 @@ class AttemptBuilder:
         if others:
             other = SeededRandom(f"foreign answer {task.one}").one(others)
             yield ("foreign_answer", ""), self._repeat(task, other.gold)
+
+    def _draw_wrong(self, task: TaughtTask, form: str) -> Iterator[str]:
+        """Values of tasks whose right answer is not right for this one, too."""
+        for other in SeededRandom(f"wrong values {task.one}").some(self._taught, _WRONG):
+            right = other.right
+            if right and right.written.form == form and not self._environment.equivalent(task.one.task, other.one.task):
+                yield right.written.text
 
     def _build_changes(self, task: TaughtTask) -> Iterator[tuple[AttemptName, Completion | None]]:
         right = task.right

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import takewhile
 from string import ascii_uppercase
 from types import UnionType
 from typing import Final, Literal
@@ -190,7 +191,8 @@ def classify_value(answer: str, form: str) -> ValueKind:
         return "none"
     if "```" in form.partition(_SLOT)[0]:
         return "code"
-    parsed = _load_json(answer)
+    in_box = form.partition(_SLOT)[0].endswith("\\boxed{")
+    parsed = None if in_box else _load_json(answer)
     if isinstance(parsed, dict | list) and parsed:
         listed = parsed if isinstance(parsed, list) else [parsed]
         calls = all(isinstance(one, dict) and one.keys() >= _CALL_KEYS for one in listed)
@@ -204,7 +206,6 @@ def classify_value(answer: str, form: str) -> ValueKind:
     if re.fullmatch(r"-?\d+(?:\.\d+)?\\?%", answer):
         return "percent"
     is_short = len(answer) <= _LONGEST_FORMULA and "\n" not in answer
-    in_box = form.partition(_SLOT)[0].endswith("\\boxed{")
     return "formula" if in_box or (is_short and _OPERATOR.search(answer)) else "text"
 
 
@@ -325,9 +326,9 @@ def _spell_letter(row: _Row) -> Iterator[_Sent]:
     ):
         yield _Sent(kind, form.format(row.answer))
     yield _Sent("small letter", row.answer.lower())
-    offered = re.search(rf"^\(?{row.answer}[).:] +(\S.*)$", row.prompt, re.MULTILINE)
-    if offered:
-        yield _Sent("with its text", f"{row.answer}. {offered[1].strip()}")
+    offered = re.findall(rf"^\(?{row.answer}[).:] +(\S.*)$", row.prompt, re.MULTILINE)
+    if offered:  # of several questions the last one is asked
+        yield _Sent("with its text", f"{row.answer}. {offered[-1].strip()}")
 
 
 def _spell_text(row: _Row) -> Iterator[_Sent]:
@@ -448,16 +449,18 @@ _OPENING: Final = re.compile(r"[^:\n]{1,80}:\s")
 
 
 def _send_prompt(row: _Row) -> Iterator[_Sent]:
-    yield _Sent("the prompt", row.prompt)
-    lines = [line for line in row.prompt.splitlines() if line.strip()]
+    # Marks of its own would end the form, or begin another one.
+    prompt = re.sub(r"</?\w+>|\\boxed\{\}?|####", "", row.prompt)
+    yield _Sent("the prompt", prompt)
+    lines = [line for line in prompt.splitlines() if line.strip()]
     if lines:
         yield _Sent("its last line", lines[-1])
         yield _Sent("its longest line", max(lines, key=len))
     if row.kind == "text":
         found = _OPENING.match(row.answer)
-        opening = found[0] if found else _open_words(row.answer)
+        opening = found[0] if found else _find_shared_opening(row)
         if opening:
-            for kind, text in (("opening and prompt", row.prompt), ("opening and last line", lines[-1:] and lines[-1])):
+            for kind, text in (("opening and prompt", prompt), ("opening and last line", lines[-1:] and lines[-1])):
                 yield _Sent(kind, f"{opening}{' '.join(str(text).split())[:_QUOTED]}")
 
 
@@ -465,11 +468,16 @@ _QUOTED: Final = 140
 """Characters of the prompt behind an opening: graders that read prose often limit its length."""
 
 
-def _open_words(text: str) -> str:
-    """A third of the words, where there are enough of them and no number, which might be the answer."""
-    words = text.split()
-    opening = " ".join(words[: len(words) // 3]) + " "
-    return opening if len(words) > 5 and not re.search(r"\d", opening) else ""
+def _find_shared_opening(row: _Row) -> str:
+    """The first words, two or more, that the value shares with a wrong one; empty where they hold a number, which might
+    be the answer."""
+    words, longest = row.answer.split(), 0
+    for wrong in row.wrong:
+        others = wrong.split()
+        count = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(words[:-1], others, strict=False)))
+        longest = max(longest, count)
+    opening = " ".join(words[:longest]) + " "
+    return opening if longest > 1 and not re.search(r"\d", opening) else ""
 
 
 def _send_two(row: _Row) -> Iterator[_Sent]:
@@ -518,7 +526,8 @@ def _deny(row: _Row) -> Iterator[_Sent]:
         yield _Sent("unequal", f"x \\neq {row.answer}")
     if row.is_whole and row.answer.startswith("No "):
         yield _Sent("done all the same", f"{row.answer} But all of it is here, so I have done it.")
-    turned = _negate(row.answer) if row.kind == "text" else ""
+    # Of two clauses the other one would still be right.
+    turned = _negate(row.answer) if row.kind == "text" and not re.search(r"[;,.!?]\s", row.answer) else ""
     if turned:
         yield _Sent("the other way round", turned)
 

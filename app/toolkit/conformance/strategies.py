@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.domain.values import Z_95, Z_99, Proportion
-from app.ports.environment import Environment, FreeReward
+from app.ports.environment import Environment, FreeReward, RefusedSpelling
 from app.toolkit.conformance.attempts import (
     ALL_TASKS,
     BY_LUCK,
@@ -183,7 +183,7 @@ def _iterate_refusals(environment: Environment, scored: ScoredAttempts) -> Itera
         share = Proportion(sum(refused), len(refused))
         if (value := share.value) is not None and (interval := share.compute_interval(Z_95)):
             low, high = interval
-            because = reasons.get(name[1], "")
+            because = reasons.get(name[1]) or reasons.get(_name_value(name[1]), "")
             yield RefusalFigure(kind=name[1], tasks=share.trials, refused=value, low=low, high=high, because=because)
 
 
@@ -258,28 +258,41 @@ _TELLING: Final = 20
 
 
 async def right_answers_are_paid_in_any_spelling(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
-    for stated in subject.environment.refused_spellings:
-        if not stated.because.strip():
-            yield ConformanceFinding(
-                task="",
-                expected="a reason for each of `refused_spellings`",
-                came=f"none for {', '.join(stated.kinds)}",
-                mend="Say in one sentence why a right answer in this spelling is no right answer here.",
-            )
-    for figure in (await measure_rewards(subject)).refusals:
-        interval = f"{figure.refused:.1%} of {figure.tasks} tasks (95 %: {figure.low:.1%} to {figure.high:.1%})"
+    figures = (await measure_rewards(subject)).refusals
+    for figure in figures:
         if figure.refused > _REFUSED and not figure.because:
             yield ConformanceFinding(
                 task=figure.kind,
                 expected=f"at most {_REFUSED:.0%} refused of right answers in this spelling",
-                came=interval,
+                came=f"{figure.refused:.1%} of {figure.tasks} tasks (95 %: {figure.low:.1%} to {figure.high:.1%})",
                 mend="Read the spelling, or say in the prompt that it does not count and state it in "
                 "`refused_spellings`, with the reason.",
             )
-        elif figure.because and figure.refused == 0 and figure.tasks >= _TELLING:
+    for stated in subject.environment.refused_spellings:
+        for finding in _find_wrong_refusal(stated, figures):
+            yield finding
+
+
+def _find_wrong_refusal(stated: RefusedSpelling, figures: Sequence[RefusalFigure]) -> Iterator[ConformanceFinding]:
+    if not stated.because.strip():
+        yield ConformanceFinding(
+            task="",
+            expected="a reason for each of `refused_spellings`",
+            came=f"none for {', '.join(stated.kinds)}",
+            mend="Say in one sentence why a right answer in this spelling is no right answer here.",
+        )
+    for kind in stated.kinds:
+        of_it = [figure for figure in figures if kind in (figure.kind, _name_value(figure.kind))]
+        tasks = sum(figure.tasks for figure in of_it)
+        if tasks >= _TELLING and not any(figure.refused for figure in of_it):
             yield ConformanceFinding(
-                task=figure.kind,
+                task=kind,
                 expected="refusals, as `refused_spellings` says",
-                came=interval,
+                came=f"none of {tasks} tasks",
                 mend="Remove the statement.",
             )
+
+
+def _name_value(kind: str) -> str:
+    """What a kind of spelling begins with: the kind of value."""
+    return kind.partition(":")[0]
