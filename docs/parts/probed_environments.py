@@ -67,14 +67,19 @@ def _word_share(hits: int, trials: int) -> str:
 
 
 def refused_spellings() -> str:
-    rows = []
-    for name, one in read_probed().items():
-        if not one.judged:
-            argued = {kind: count for kind, count in one.refused.items() if _find_reason(name, kind)}
-            others = sum(count for kind, (count, _) in one.refused.items() if kind not in argued)
-            right = one.right - sum(sent for _, sent in argued.values())
-            rows.append((code(name), f"{one.tasks:,}", ", ".join(one.groups), _word_share(others, right)))
-    return table(("environment", "tasks", "of", "right spellings refused"), rows)
+    rows = [
+        (code(name), f"{one.tasks:,}", ", ".join(one.groups), _word_share(*count_refused(name, one)))
+        for name, one in read_probed().items()
+        if not one.judged
+    ]
+    return table(("environment", "tasks", "of", "right replies refused"), rows)
+
+
+def count_refused(name: str, one: ProbedEnvironment) -> tuple[int, int]:
+    """Right replies refused and sent, without the spellings that the environment refuses on purpose."""
+    argued = {kind for kind in one.refused if _find_reason(name, kind)}
+    refused = sum(count for kind, (count, _) in one.refused.items() if kind not in argued)
+    return refused, one.right - sum(one.refused[kind][1] for kind in argued)
 
 
 def argued_refusals() -> str:

@@ -480,6 +480,9 @@ def _find_shared_opening(row: _Row) -> str:
     return opening if longest > 1 and not re.search(r"\d", opening) else ""
 
 
+_IN_FORMULAS: Final[frozenset[ValueKind]] = frozenset({"number", "fraction", "percent", "formula"})
+
+
 def _send_two(row: _Row) -> Iterator[_Sent]:
     right, others = row.answer, row.wrong
     if not right or not others:
@@ -489,7 +492,7 @@ def _send_two(row: _Row) -> Iterator[_Sent]:
     yield _Sent("that or this", f"{right} or {wrong}")
     yield _Sent("list", ", ".join([*others[:2], right, *others[2:4]]))
     yield _Sent("lines", "\n".join([*others[:2], right, *others[2:4]]))
-    if row.kind not in ("json", "calls", "code") and _can_be_equated(right, wrong):
+    if row.kind in _IN_FORMULAS and _can_be_equated(right, wrong):
         yield _Sent("equation", f"{wrong} = {right}")
         yield _Sent("equation turned", f"{right} = {wrong}")
         yield _Sent("or in LaTeX", f"{wrong} \\lor {right}")
@@ -521,7 +524,7 @@ def _deny(row: _Row) -> Iterator[_Sent]:
         return  # Beside a program words are remarks or errors.
     for kind, form in _DENIALS.items():
         yield _Sent(kind, form.replace("{}", row.answer))
-    if row.kind in ("number", "fraction", "percent", "letter", "formula"):
+    if row.kind in _IN_FORMULAS:
         yield _Sent("in LaTeX", f"{row.answer} \\text{{ is wrong}}")
         yield _Sent("unequal", f"x \\neq {row.answer}")
     if row.is_whole and row.answer.startswith("No "):

@@ -121,10 +121,10 @@ _LUCK: Final = 0.02
 
 
 def is_measured(environment: Environment, strategy: str) -> bool:
-    return _find_allowed_share(environment, strategy) is not None
+    return find_allowed_share(environment, strategy) is not None
 
 
-def _find_allowed_share(environment: Environment, strategy: str) -> float | None:
+def find_allowed_share(environment: Environment, strategy: str) -> float | None:
     """What the environment states for a strategy; None where there is nothing to measure."""
     shares = {stated.strategy: stated.share for stated in environment.free_rewards}
     luck = max(environment.chance, _LUCK) if strategy in BY_LUCK else 0.0
@@ -159,7 +159,7 @@ def _iterate_figures(environment: Environment, scored: ScoredAttempts) -> Iterat
                     paid=value,
                     low=low,
                     high=high,
-                    allowed=_find_allowed_share(environment, strategy) or 0.0,
+                    allowed=find_allowed_share(environment, strategy) or 0.0,
                 )
 
 
