@@ -11,6 +11,7 @@ cases: who counts small letters alone, or capitals alone, is hardly ever right. 
 each word is written in capitals or not, or random letters.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import ascii_lowercase
@@ -26,6 +27,7 @@ from app.toolkit.templates import Phrasings, read_packaged_data
 
 _FOLDER = Path(__file__).parent
 _PARTS = read_packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[tuple[str, ...], ...]))
+_COUNTS = re.compile(r"([0-9]{1,4}(?:\s*,\s*[0-9]{1,4})*)\.?")
 _MEASURES: Final[Mapping[Level, tuple[int, int]]] = {
     "first": (1, 1),
     "easy": (2, 1),
@@ -81,12 +83,12 @@ class LetterCounting(ProceduralEnvironment[LetterQuestion, LetterCountingParams]
         return {"text": made.text, "letters": ", ".join(made.letters)}
 
     def fault(self, answer: str, made: LetterQuestion) -> str:
-        parts = answer.split(",")
-        numbers = [parse_number(part) for part in parts[: len(made.counts) + 1]]
+        listed = _COUNTS.fullmatch(answer)
+        numbers = [int(number) for number in listed[1].split(",")] if listed else [parse_number(answer)]
         if None in numbers:
             return "it is no list of whole numbers"
-        if len(parts) != len(made.counts):
-            return f"it has {len(parts)} numbers for {len(made.counts)} letters"
+        if len(numbers) != len(made.counts):
+            return f"it has {len(numbers)} numbers for {len(made.counts)} letters"
         wrong = sum(one != other for one, other in zip(numbers, made.counts, strict=True))
         return f"{wrong} of {len(made.counts)} counts are wrong" if wrong else ""
 

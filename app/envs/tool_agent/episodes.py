@@ -274,7 +274,9 @@ _WORD: Final = re.compile(r"\w+")
 _FALSE: Final = "(?:wrong|false|untrue|incorrect|not (?:true|so|right|correct))"
 _WRONG: Final = re.compile(rf"\b(?:that|this|which) (?:is|was) {_FALSE}\b|(?:^|[.!?]\s)\s*is {_FALSE}\b")
 """Said of what stands before it."""
-_DENIES: Final = re.compile(rf"^\W*not\b(?! only\b)|\banything but\b|\b(?:is|are|was|were) {_FALSE}\b")
+_DENIES: Final = re.compile(
+    rf"^\W*not (?:the|it|that|this|you|your)\b[^:]*$|\banything but\b|\b(?:is|are|was|were) {_FALSE}\b"
+)
 _NOT_BEFORE: Final = re.compile(r"(?:\bnot|\bnever|n['’]t)(?: (?:the|an?|at|on|in|for|to|by))?\W{0,4}$")
 """Right before a value; `not only 5` is none, since a word is between."""
 _ENDS: Final = re.compile(r"[.;!?](?=\s|$)|\n")
