@@ -23,7 +23,7 @@ def test_no_environment_pays_more_than_chance_or_what_it_states_and_right_answer
     for name, one in read_probed().items():
         for strategy, (paid, sent) in one.paid.items():
             low, _ = Proportion(paid, sent).interval or (0.0, 0.0)
-            if low > (find_allowed_share(environments()[name], strategy) or 0.0):
+            if min(low, paid / sent) > (find_allowed_share(environments()[name], strategy) or 0.0):
                 too_much.append((name, strategy))
         refused, right = count_refused(name, one)
         if refused > REFUSED * right:
