@@ -57,6 +57,7 @@ _MOST_MATCHED: Final = 1_000
 _OTHER: Final = "it is another answer"
 _NUMERAL: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,30})")
 """An item that is a number: `007` is a code, whose zeros count."""
+_SPELLED_NUMERAL: Final = re.compile(r"[+-]?[0-9]{1,40}(?:\.0{0,9})?")
 
 
 def _fold_text(text: str) -> str:
@@ -66,9 +67,11 @@ def _fold_text(text: str) -> str:
 
 
 def _fold_item(text: str, items: Sequence[str], numerals: Mapping[Fraction, str]) -> str:
-    """As `_fold_text`; a number in another spelling than any item as the item that is the same number."""
+    """As `_fold_text`; a number in another spelling than any item as the item that is the same number. Of several items
+    only without words: `7 a` may be another one."""
     folded = _fold_text(text)
-    value = None if folded in items or not numerals else parse_number(text)
+    is_number = bool(numerals) and (len(items) == 1 or _SPELLED_NUMERAL.fullmatch(folded) is not None)
+    value = parse_number(text) if is_number and folded not in items else None
     return folded if value is None else numerals.get(value, folded)
 
 
