@@ -153,7 +153,10 @@ class _Row:
 
     @cached_property
     def kind(self) -> ValueKind:
-        return classify_value(self.answer, self.form)
+        kind = classify_value(self.answer, self.form)
+        # Where no options are listed, a letter is a word like any other.
+        offered = kind == "letter" and re.search(rf"^\W{{0,4}}{self.answer}[).:\]]", self.prompt, re.MULTILINE)
+        return "text" if kind == "letter" and not offered else kind
 
     @cached_property
     def opener(self) -> str:
