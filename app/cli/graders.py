@@ -4,6 +4,7 @@ It needs no gateway and no settings. What the check sends stands in `app.toolkit
 answers in `app.evaluation.graders`."""
 
 import asyncio
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -170,14 +171,15 @@ def _run(target: str, asked: _Asked, *, quiet: bool) -> GraderReport:
 
 async def _check(target: str, asked: _Asked, watch: Any) -> GraderReport:
     kind, _, rest = target.partition("+") if "+http" in target else target.partition(":")
+    name = re.sub(r"//[^/@]*@", "//", target)  # reports are passed on, and a key may stand in a URL
     if kind == "verifiers":
-        return await _check_server(_build_verifiers(rest, asked), target, asked, watch)
+        return await _check_server(_build_verifiers(rest, asked), name, asked, watch)
     if kind == "nemo_gym":
-        return await _check_server(_build_nemo_gym(rest, asked), target, asked, watch)
+        return await _check_server(_build_nemo_gym(rest, asked), name, asked, watch)
     if kind == "openenv":
-        return await _check_openenv(rest, target, asked, watch)
+        return await _check_openenv(rest, name, asked, watch)
     if kind == "openrlhf":
-        return await _check_url(rest, asked, watch)
+        return await _check_url(RewardUrlGrader(rest, name, asked.seconds), asked, watch)
     if not rest or "://" in target:
         raise UserError(
             f"{target!r} names no grader: write file.py:function, package.module:function, verifiers:PACKAGE, or a URL "
@@ -188,7 +190,7 @@ async def _check(target: str, asked: _Asked, watch: Any) -> GraderReport:
 
 async def _check_function(target: str, asked: _Asked, watch: Any) -> GraderReport:
     raw = await _read_rows(asked)
-    columns = choose_columns(raw[0].columns, asked.prompt, asked.answer, shows_prompt=True)
+    columns = choose_columns(raw[0], asked.prompt, asked.answer, needs_prompt=False)
     folder = asked.folders[0] if asked.folders else Path.cwd()
     # Its variables are those of this command, so that it finds caches and keys where it does in a training.
     grader = FunctionGrader(target, asked.python, folder, JailedChildren(_read_no_variable), asked.seconds)
@@ -200,11 +202,10 @@ async def _check_function(target: str, asked: _Asked, watch: Any) -> GraderRepor
         await grader.close()
 
 
-async def _check_url(url: str, asked: _Asked, watch: Any) -> GraderReport:
-    raw = await _read_rows(asked)
-    columns = choose_columns(raw[0].columns, asked.prompt, asked.answer, shows_prompt=False)
-    grader = RewardUrlGrader(url, asked.seconds)
+async def _check_url(grader: RewardUrlGrader, asked: _Asked, watch: Any) -> GraderReport:
     try:
+        raw = await _read_rows(asked)
+        columns = choose_columns(raw[0], asked.prompt, asked.answer, needs_prompt=True)
         return await check_grader(grader, _build_input(asked, asked.rows, raw, columns, []), time.monotonic, watch)
     finally:
         await grader.close()
@@ -213,7 +214,7 @@ async def _check_url(url: str, asked: _Asked, watch: Any) -> GraderReport:
 async def _check_openenv(url: str, target: str, asked: _Asked, watch: Any) -> GraderReport:
     """The columns beside prompt and answer are the arguments of a reset."""
     read = await _read_rows(asked)
-    columns = choose_columns(read[0].columns, asked.prompt, asked.answer, shows_prompt=True)
+    columns = choose_columns(read[0], asked.prompt, asked.answer, needs_prompt=False)
     raw = [
         RawRow(
             place=one.place,
@@ -238,7 +239,7 @@ async def _check_server(server: ForeignServer, target: str, asked: _Asked, watch
         description = await grader.open()
         _require_stateless(server, description, asked)
         raw = list_rows(description, asked.rows or target)
-        columns = choose_columns(raw[0].columns, asked.prompt, asked.answer, shows_prompt=True)
+        columns = choose_columns(raw[0], asked.prompt, asked.answer, needs_prompt=False)
         given = _build_input(asked, asked.rows or target, raw, columns, description.notes)
         return await check_grader(grader, given, time.monotonic, watch)
     finally:
@@ -307,6 +308,8 @@ def _print_report(report: GraderReport, console: Console) -> None:
     console.print()
     for name, words in _iterate_headline(report):
         console.print(Text.assemble((f"{name}: ", "bold"), words), soft_wrap=True)
+    if report.stopped:
+        console.print(Text(f"The check ended early: {escape_invisible(report.stopped)}", style="bold red"))
     _print_figures(console, "Paid, and should not be", report.paid)
     _print_figures(console, "Refused, and should be paid", report.refused)
     if report.unpaid:

@@ -85,15 +85,16 @@ class ChosenColumns:
     answer: str
 
 
-def choose_columns(first: Columns, prompt: str, answer: str, *, shows_prompt: bool) -> ChosenColumns:
-    """`prompt` and `answer` as somebody chose them, or empty. `shows_prompt`: the grader brings prompts. UserError."""
+def choose_columns(first: "RawRow", prompt: str, answer: str, *, needs_prompt: bool) -> ChosenColumns:
+    """`prompt` and `answer` as somebody chose them, or empty. UserError."""
+    brings = first.prompt is not None and not prompt
     return ChosenColumns(
-        prompt=_choose_column(first, "--prompt", prompt, PROMPT_COLUMNS, needed=not shows_prompt),
-        answer=_choose_column(first, "--answer", answer, ANSWER_COLUMNS, needed=True),
+        prompt="" if brings else _choose_column(first.columns, "--prompt", prompt, PROMPT_COLUMNS, needs_prompt),
+        answer=_choose_column(first.columns, "--answer", answer, ANSWER_COLUMNS, needed=True),
     )
 
 
-def _choose_column(first: Columns, option: str, chosen: str, usual: Sequence[str], *, needed: bool) -> str:
+def _choose_column(first: Columns, option: str, chosen: str, usual: Sequence[str], needed: bool) -> str:
     if chosen:
         if find_value(first, chosen) is None:
             raise UserError(

@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Final, Literal, Protocol, TypeVar
 
@@ -104,6 +105,8 @@ class ProbeFigure(Frozen):
     low: Unit
     """Wilson's interval of 95 % around the share that failed, with `high`."""
     high: Unit
+    luck: Unit
+    """Share of rows that may fail by luck: as many as a constant reply is right for, where the probe is as blind."""
     share: Unit
     """Mean of what it earned, from no pay to full pay. No reward counts as none."""
     example: Tried | None
@@ -111,12 +114,12 @@ class ProbeFigure(Frozen):
 
     @property
     def is_blind(self) -> bool:
-        """Whether somebody who does not know the right value is paid by it, and not by luck alone."""
-        return self.strategy in _BLIND and self.low > _LUCK
+        """Whether it sends nothing of the right value."""
+        return self.strategy in _BLIND
 
     @property
     def finding(self) -> Kind | None:
-        if not self.failed:
+        if not self.failed or (self.is_blind and self.low <= self.luck):
             return None
         return "refused" if self.expected == "full" else "paid"
 
@@ -160,6 +163,8 @@ class GraderReport(Frozen):
     """What the grader got as the right answer; empty where it knows it."""
     way: str
     notes: tuple[str, ...]
+    stopped: str
+    """Why the check ended before all probes were sent; empty where they were."""
     tasks: int
     full: FiniteNumber
     """The usual reward of a right reply."""
@@ -187,9 +192,9 @@ class GraderReport(Frozen):
 
     @property
     def paid(self) -> list[ProbeFigure]:
-        """The cheapest reward first: what needs no right value, then what is paid most surely, then the shortest."""
+        """The cheapest reward first: what needs no right value, then what is paid most, then the shortest text."""
         found = [one for one in self.figures if one.finding == "paid"]
-        return sorted(found, key=lambda one: (not one.is_blind, -round(one.low, 6), _measure(one.example)))
+        return sorted(found, key=lambda one: (not one.is_blind, -round(one.share, 6), _measure(one.example)))
 
     @property
     def refused(self) -> list[ProbeFigure]:
@@ -198,7 +203,7 @@ class GraderReport(Frozen):
 
     @property
     def has_other_findings(self) -> bool:
-        return bool(self.broken or self.unsteady or self.out_of_order or self.row_faults)
+        return bool(self.stopped or self.broken or self.unsteady or self.out_of_order or self.row_faults)
 
     @property
     def honest(self) -> Proportion:
@@ -221,6 +226,7 @@ _BLIND: Final = frozenset(
 )
 """Strategies that send nothing of the right value."""
 _LUCK: Final = 0.02
+"""Where every row has another answer, some guesses are right all the same."""
 MOST_SENT: Final = 2_000
 _MOST_TRIED: Final = 2_000
 """Failed texts in the report."""
@@ -336,16 +342,28 @@ def _word_unpaid(trials: Sequence[_Trial], floor: float) -> str:
 class _Asking:
     """Calls of the grader, counted."""
 
-    def __init__(self, grader: Grader, watch: Callable[[], None]) -> None:
+    def __init__(self, grader: Grader, clock: Callable[[], float], watch: Callable[[], None]) -> None:
         self.grader = grader
+        self._clock = clock
         self.calls = 0
         self.slowest = 0.0
         self.last_trouble = ""
+        self.stopped = ""
+        """Why nothing more can be asked, once the probes have begun."""
         self._watch = watch
 
     async def ask(self, row: GraderRow, text: str, reading: Reading) -> Graded:
         (graded,) = await self.ask_all(row, [text], reading)
         return graded
+
+    async def ask_to_the_end(self, row: GraderRow, text: str, reading: Reading) -> Graded:
+        """A grader that can be asked nothing more after this text is stopped by it."""
+        began = self._clock()
+        try:
+            return await self.ask(row, text, reading)
+        except GraderFailed as error:
+            self.stopped = str(error)
+            return Graded(None, "late", self.stopped, self._clock() - began)
 
     async def ask_rows(
         self, rows: Sequence[GraderRow], write: Callable[[GraderRow], str], reading: Reading
@@ -382,6 +400,7 @@ class _Answered:
     graded: Graded
 
 
+_HOSTILE: Final = "hostile"
 _MOST_SECONDS: Final = 3.0
 """A probe that has taken so long over all rows is not sent for further ones: a text at which a grader hangs would
 otherwise cost a deadline a row."""
@@ -389,17 +408,20 @@ otherwise cost a deadline a row."""
 
 async def _send_probes(asking: _Asking, rows: Sequence[GraderRow], reading: Reading, seed: int) -> list[_Answered]:
     spent: dict[tuple[str, str], float] = defaultdict(float)
+    answered: list[_Answered] = []
 
-    async def send(row: GraderRow) -> list[_Answered]:
-        answered: list[_Answered] = []
+    async def send(row: GraderRow, *, hostile: bool) -> None:
         for probe in build_probes(_build_probed(row, reading), seed):
-            if spent[probe.strategy, probe.kind] < _MOST_SECONDS:
-                graded = await asking.ask(row, probe.text, reading)
+            if asking.stopped:
+                return
+            if (probe.strategy == _HOSTILE) == hostile and spent[probe.strategy, probe.kind] < _MOST_SECONDS:
+                graded = await asking.ask_to_the_end(row, probe.text, reading)
                 spent[probe.strategy, probe.kind] += graded.seconds
                 answered.append(_Answered(row, probe, graded))
-        return answered
 
-    return [one for listed in await asking.for_each(rows, send) for one in listed]
+    await asking.for_each(rows, partial(send, hostile=False))
+    await asking.for_each(rows, partial(send, hostile=True))  # last: a server may not survive them
+    return answered
 
 
 def _build_probed(row: GraderRow, reading: Reading) -> ProbedRow:
@@ -430,16 +452,21 @@ def _tell(one: _Answered, scale: _Scale) -> Tried:
         strategy=probe.strategy,
         kind=probe.kind,
         task=one.row.place,
-        sent=probe.text[:MOST_SENT],
+        sent=_cut(probe.text),
         characters=len(probe.text),
-        answer=one.row.answer[:MOST_SENT],
+        answer=_cut(one.row.answer),
         paid=one.graded.reward,
         allowed=_ALLOWED[probe.expected].format(full=scale.full, floor=scale.floor),
         trouble=one.graded.words,
     )
 
 
-def _sum_up(answered: Sequence[_Answered], scale: _Scale) -> Iterator[ProbeFigure]:
+def _cut(text: str) -> str:
+    """Lone surrogates, which no report could hold, are written as escapes."""
+    return text[:MOST_SENT].encode("utf-8", "backslashreplace").decode()
+
+
+def _sum_up(answered: Sequence[_Answered], scale: _Scale, commonest: float) -> Iterator[ProbeFigure]:
     by_probe: dict[tuple[str, str], list[_Answered]] = defaultdict(list)
     for one in answered:
         by_probe[one.probe.strategy, one.probe.kind].append(one)
@@ -455,6 +482,7 @@ def _sum_up(answered: Sequence[_Answered], scale: _Scale) -> Iterator[ProbeFigur
             failed=len(failed),
             low=interval[0],
             high=interval[1],
+            luck=max(_LUCK, commonest) if strategy in _BLIND else 0.0,
             share=sum(scale.place(one.graded.reward) for one in listed) / len(listed),
             example=None if shortest is None else _tell(shortest, scale),
         )
@@ -522,7 +550,7 @@ async def check_grader(
 ) -> GraderReport:
     """`watch` is called for each graded text. UserError where no form is paid; GraderFailed."""
     began = clock()
-    asking = _Asking(grader, watch)
+    asking = _Asking(grader, clock, watch)
     reading, empty = await _choose_reading(asking, given.rows, given.form)
     rights = await asking.ask_rows(given.rows, _write_right(reading), reading)
     scale = await _find_scale(asking, given.rows, rights, reading, empty)
@@ -535,9 +563,10 @@ async def check_grader(
     ]
     answered = await _send_probes(asking, paid, reading, given.seed)
     failed = [one for one in answered if _has_failed(one.probe, scale.place(one.graded.reward))]
-    unsteady = [one for row in paid[:_REPEATED_ROWS] for one in await _find_unsteady(asking, row, reading)]
-    out_of_order = [row.place for row in paid[:_REPEATED_ROWS] if not await _keeps_order(asking, row, reading)]
-    answers = Counter(row.answer for row in given.rows)
+    repeated = [] if asking.stopped else paid[:_REPEATED_ROWS]
+    unsteady = [one for row in repeated for one in await _find_unsteady(asking, row, reading)]
+    out_of_order = [row.place for row in repeated if not await _keeps_order(asking, row, reading)]
+    commonest = max(Counter(row.answer for row in given.rows).values()) / len(given.rows)
     return GraderReport(
         target=grader.name,
         rows=given.source,
@@ -547,13 +576,14 @@ async def check_grader(
         reference=reading.reference if grader.takes_reference else "",
         way=reading.way,
         notes=given.notes,
+        stopped=asking.stopped,
         tasks=len(given.rows),
         full=scale.full,
         floor=scale.floor,
         right_paid=len(paid),
         unpaid=tuple(unpaid[:_MOST_UNPAID]),
-        commonest=max(answers.values()) / len(given.rows),
-        figures=tuple(_sum_up(answered, scale)),
+        commonest=commonest,
+        figures=tuple(_sum_up(answered, scale, commonest)),
         broken=tuple(_find_broken(answered, scale)),
         unsteady=tuple(unsteady),
         out_of_order=tuple(out_of_order),
@@ -591,6 +621,6 @@ async def _find_unsteady(asking: _Asking, row: GraderRow, reading: Reading) -> l
 
 async def _keeps_order(asking: _Asking, row: GraderRow, reading: Reading) -> bool:
     """Whether a batch earns what each of its replies earns alone."""
-    texts = ["", reading.write(row.answer), reading.write(row.wrong[0] if row.wrong else "")]
+    texts = [reading.write(row.answer), "", reading.write(row.wrong[0] if row.wrong else "")]
     alone = [(await asking.ask(row, text, reading)).reward for text in texts]
     return [one.reward for one in await asking.ask_all(row, texts, reading)] == alone

@@ -85,8 +85,9 @@ def _load_file(file: Path) -> Any:
 class Signature:
     """How a function is called."""
 
-    def __init__(self, function: Callable[..., Any], columns: Sequence[str]) -> None:
-        """`columns` are those of the rows. Refused where a parameter gets nothing."""
+    def __init__(self, function: Callable[..., Any], columns: Sequence[str], answer_column: str) -> None:
+        """`columns` are those of the rows, `answer_column` that of the right answer. Refused where a parameter gets
+        nothing."""
         try:
             parameters = inspect.signature(function).parameters
         except (TypeError, ValueError) as error:
@@ -97,7 +98,7 @@ class Signature:
         self.needed = [one.name for one in named if one.default is one.empty]
         self.shape = "batch" if "completions" in self.names else "verl" if "solution_str" in self.names else "pair"
         self.completion, self.reference = self._find_roles(named)
-        self._require_values(columns)
+        self._require_values(columns, answer_column)
 
     def _find_roles(self, named: Sequence[inspect.Parameter]) -> tuple[str, str]:
         """The parameters for the reply and for the right answer; of a batch the latter is found among those that no
@@ -116,12 +117,12 @@ class Signature:
             )
         return first[0], second[0]
 
-    def _require_values(self, columns: Sequence[str]) -> None:
+    def _require_values(self, columns: Sequence[str], answer_column: str) -> None:
         known = {self.completion, self.reference, "prompts", *_GIVEN, "data_source", "extra_info"}
         lacking = [name for name in self.needed if name not in known and name not in columns]
-        if self.shape == "batch" and not self.reference:
-            # A right answer may be called otherwise in the rows than in the function.
-            likely = [name for name in REFERENCES if name in lacking] or lacking[:1]
+        if self.shape == "batch" and answer_column not in self.names:
+            # The right answer may be called otherwise in the rows than in the function.
+            likely = [name for name in REFERENCES if name in lacking]
             self.reference = likely[0] if likely else ""
             lacking = [name for name in lacking if name != self.reference]
         if lacking:
@@ -192,10 +193,10 @@ class Calls:
     def __init__(self) -> None:
         self._loaded: Loaded | None = None
 
-    def load(self, target: str, folder: str, columns: list[str]) -> Json:
+    def load(self, target: str, folder: str, columns: list[str], answer_column: str) -> Json:
         os.chdir(folder)
         function = find_function(target, folder)
-        signature = Signature(function, columns)
+        signature = Signature(function, columns, answer_column)
         self._loaded = Loaded(function, signature)
         return {"shape": signature.shape, "reference": signature.reference}
 

@@ -2,7 +2,7 @@
 packages that are served as environments too, and a URL that answers as OpenRLHF's trainers expect.
 
 None of them is trusted: answers are bounded, each has a deadline, and whatever comes in place of a number stands in
-the report. A server that gives no answer five times in a row ends the check.
+the report. A server that does not answer any more ends the check.
 """
 
 import asyncio
@@ -130,9 +130,15 @@ class FunctionGrader:
         except HostFailed as error:
             raise GraderFailed(error.detail) from None
         self._running = running
-        arguments: dict[str, JsonValue] = {"target": self.name, "folder": str(self._folder.absolute())}
         try:
-            told = await running.child.call("load", _LOAD_SECONDS, columns=list(self._columns), **arguments)
+            told = await running.child.call(
+                "load",
+                _LOAD_SECONDS,
+                target=self.name,
+                folder=str(self._folder.absolute()),
+                columns=list(self._columns),
+                answer_column=self._answer_column,
+            )
         except HostFailed as error:
             await self.close()
             raise GraderFailed(error.detail + running.word_log()) from None
@@ -179,19 +185,8 @@ def _write_columns(columns: Mapping[str, JsonValue]) -> JsonValue:
 # Servers and packages that are served as environments too
 
 
-class _Failures:
-    """GraderFailed at so many in a row that the server must be down."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def note(self, words: str) -> None:
-        self._count += 1
-        if self._count >= _MOST_FAILURES:
-            raise GraderFailed(f"no answer {_MOST_FAILURES} times in a row; the last: {words}")
-
-    def forget(self) -> None:
-        self._count = 0
+_RECOVERY_TRIES: Final = 6
+"""Deadlines that a server gets to answer anything again after it gave no answer in time."""
 
 
 class ServerGrader:
@@ -199,12 +194,12 @@ class ServerGrader:
 
     takes_reference = False
     ways = ("text",)
+    at_once = 1
+    """Else a text at which a server hangs would be blamed on its neighbours."""
 
-    def __init__(self, server: ForeignServer, name: str, at_once: int = _AT_ONCE) -> None:
+    def __init__(self, server: ForeignServer, name: str) -> None:
         self.name = name
-        self.at_once = at_once
         self._server = server
-        self._failures = _Failures()
 
     async def open(self) -> Description:
         """UserError where it cannot be asked what it is."""
@@ -222,17 +217,24 @@ class ServerGrader:
 
     async def _grade(self, row: GraderRow, text: str) -> Graded:
         began = time.monotonic()
+        seconds = self._server.options.deadline_seconds
         try:
-            async with asyncio.timeout(self._server.options.deadline_seconds):
+            async with asyncio.timeout(seconds):
                 graded = await self._play(row, text)
         except (TimeoutError, HostFailed) as error:
-            words = error.detail if isinstance(error, HostFailed) else "no answer in time"
-            self._failures.note(words)
-            seconds = time.monotonic() - began
-            late = seconds >= self._server.options.deadline_seconds
-            return Graded(None, "late" if late else "raised", make_printable(words, _MOST_WORDS), seconds)
-        self._failures.forget()
+            took = time.monotonic() - began
+            words = error.detail if isinstance(error, HostFailed) else f"no answer within {seconds:g} seconds"
+            await self._require_answer(words)
+            return Graded(None, "late" if took >= seconds else "raised", make_printable(words, _MOST_WORDS), took)
         return Graded(graded.reward, graded.trouble, graded.words, time.monotonic() - began)
+
+    async def _require_answer(self, words: str) -> None:
+        """GraderFailed where the server says nothing any more: the next texts must not be blamed for it."""
+        for _ in range(_RECOVERY_TRIES):
+            with suppress(HostFailed):
+                await self._server.look()
+                return
+        raise GraderFailed(f"the server does not answer any more: {words}")
 
     async def _play(self, row: GraderRow, text: str) -> Graded:
         known = row.key if isinstance(row.key, dict) else {}
@@ -289,10 +291,12 @@ class RewardUrlGrader:
     ways = ("text",)
     at_once = _AT_ONCE
 
-    def __init__(self, url: str, seconds: float) -> None:
-        self.name = url
+    def __init__(self, url: str, name: str, seconds: float) -> None:
+        self.name = name
+        self._url = url
         self._seconds = seconds
-        self._failures = _Failures()
+        self._failures = 0
+        """In a row."""
         self._client = httpx.AsyncClient(timeout=seconds, trust_env=False)
 
     async def close(self) -> None:
@@ -311,30 +315,32 @@ class RewardUrlGrader:
             async with asyncio.timeout(self._seconds):
                 answer = await self._post(json.dumps(body).encode())
         except (TimeoutError, httpx.TimeoutException):
-            graded = Graded(None, "late", f"no answer within {self._seconds:g} seconds")
-            self._failures.note(graded.words)
-            return self._repeat(graded, texts, began)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            words = make_printable(explain_connection(error), _MOST_WORDS)
-            self._failures.note(words)
-            return self._repeat(Graded(None, "raised", words), texts, began)
-        self._failures.forget()
+            return self._fail("late", f"no answer within {self._seconds:g} seconds", texts, began)
+        except httpx.ConnectError as error:
+            return self._fail("raised", explain_connection(error), texts, began)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:  # it is there, and broke at this text
+            return [Graded(None, "raised", make_printable(explain_connection(error), _MOST_WORDS))] * len(texts)
+        self._failures = 0
         seconds = (time.monotonic() - began) / len(texts)
         return [Graded(one.reward, one.trouble, one.words, seconds) for one in _read_rewards(answer, len(texts))]
 
     async def _post(self, body: bytes) -> _Answer:
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
         parts: list[bytes] = []
-        async with self._client.stream("POST", self.name, content=body, headers=headers) as response:
+        async with self._client.stream("POST", self._url, content=body, headers=headers) as response:
             async for part in response.aiter_bytes():
                 parts.append(part)
                 if sum(map(len, parts)) > _MOST_BYTES:
                     raise httpx.DecodingError(f"it answered more than {_MOST_BYTES} bytes")
             return _Answer(response.status_code, b"".join(parts))
 
-    def _repeat(self, graded: Graded, texts: Sequence[str], began: float) -> list[Graded]:
+    def _fail(self, trouble: Trouble, words: str, texts: Sequence[str], began: float) -> list[Graded]:
+        """GraderFailed at so many in a row that the server must be down."""
+        self._failures += 1
+        if self._failures >= _MOST_FAILURES:
+            raise GraderFailed(f"the server gave no answer {_MOST_FAILURES} times in a row: {words}")
         seconds = (time.monotonic() - began) / len(texts)
-        return [Graded(None, graded.trouble, graded.words, seconds)] * len(texts)
+        return [Graded(None, trouble, words, seconds)] * len(texts)
 
 
 def _read_rewards(answer: _Answer, count: int) -> list[Graded]:
