@@ -21,7 +21,7 @@ from tests.support.small_servers import Handler, Server, running
 from tests.support.tables import read_table
 
 GRADERS = Path(small_graders.__file__)
-DEFECTS = read_table(__file__, "graders.yaml", Mapping[str, Mapping[str, Sequence[str]]])
+DEFECTS = read_table(__file__, "graders.yaml", dict[str, dict[str, list[str]]])
 
 
 @pytest.fixture

@@ -66,6 +66,8 @@ class Look(Frozen):
     prompt: tuple[str, ...]
     tools: tuple[str, ...]
     replies: tuple[TriedReply, ...]
+    check: str
+    """The command that checks its grader, where right answers are known."""
     block: str
     """Of the settings."""
     file: str
@@ -169,6 +171,13 @@ def _add(serve: str, given: Mapping[str, object], name: str, *, dry_run: bool, a
         _print_look(look, output_console())
 
 
+def _word_check(chosen: EnvironmentSettings) -> str:
+    """Three replies of nothing show the worst; the whole check wants rows with right answers."""
+    target = f"verifiers:{chosen.package} --python {chosen.python}" if chosen.package else f"{chosen.serve}+{chosen.url}"
+    rows = "" if chosen.package else f" --rows {chosen.rows or 'FILE'}"
+    return f"atropos-envs graders check {target}{rows}"
+
+
 def _build_settings(given: Mapping[str, object]) -> EnvironmentSettings:
     try:
         return EnvironmentSettings.model_validate(given)
@@ -245,7 +254,7 @@ async def _look(settings: Settings, name: str, chosen: EnvironmentSettings, bloc
     await server.open()
     episodes = HostedEpisodes(_Steps())
     try:
-        return await _try_server(server, episodes, block)
+        return await _try_server(server, episodes, chosen, block)
     except HostFailed as error:
         raise UserError(error.detail) from error
     finally:
@@ -253,7 +262,9 @@ async def _look(settings: Settings, name: str, chosen: EnvironmentSettings, bloc
         await server.close()
 
 
-async def _try_server(server: ForeignServer, episodes: HostedEpisodes, block: str) -> Look:
+async def _try_server(
+    server: ForeignServer, episodes: HostedEpisodes, chosen: EnvironmentSettings, block: str
+) -> Look:
     environment = await asyncio.to_thread(build_environment(server).open, ConfiguredDatasets({}))
     params = environment.Params()
     size = environment.size("train", params)
@@ -277,6 +288,7 @@ async def _try_server(server: ForeignServer, episodes: HostedEpisodes, block: st
         prompt=tuple(f"{message.role}: {(message.content or '')[:_SHOWN]}" for message in first.messages),
         tools=tuple(tool.function.name for tool in first.tools),
         replies=tuple(_tell_reply(name, [one[number] for one in scores]) for number, name in enumerate(_REPLIES)),
+        check=_word_check(chosen),
         block=block,
         file="",
     )
@@ -312,6 +324,7 @@ def _print_look(look: Look, console: Console) -> None:
         table.add_row(one.reply, *(format_figure(reward) for reward in one.rewards), Text(one.why_not))
     console.print(table)
     console.print(Text(_word_verdict(look)), soft_wrap=True)
+    console.print(Text(f"With right answers its grader is checked by:\n  {look.check}"), soft_wrap=True)
     console.print()
     written = f"Written into {look.file}. Start the service anew to serve it." if look.file else "Nothing was written."
     console.print(Text(f"{look.block}\n{written}"), soft_wrap=True)
