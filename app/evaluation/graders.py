@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from statistics import median
 from typing import Final, Literal, Protocol, TypeVar
 
@@ -115,7 +116,7 @@ class ProbeFigure(Frozen):
     @property
     def is_blind(self) -> bool:
         """Whether it sends nothing of the right value."""
-        return self.strategy in _BLIND
+        return _is_blind(self.strategy, self.kind)
 
     @property
     def finding(self) -> Kind | None:
@@ -224,13 +225,18 @@ _BLIND: Final = frozenset(
         "fields_echoed",
     )
 )
-"""Strategies that send nothing of the right value."""
+"""Strategies that send nothing of the right value, but for one kind."""
+_NEARLY_RIGHT: Final = "nine tenths more"
 _LUCK: Final = 0.02
 """Where every row has another answer, some guesses are right all the same."""
 MOST_SENT: Final = 2_000
 _MOST_TRIED: Final = 2_000
 """Failed texts in the report."""
 _MOST_UNPAID: Final = 5
+
+
+def _is_blind(strategy: str, kind: str) -> bool:
+    return strategy in _BLIND and kind != _NEARLY_RIGHT
 
 
 def _measure(example: Tried | None) -> int:
@@ -250,6 +256,12 @@ class _Trial:
     reading: Reading
     right: Sequence[Graded]
     wrong: Sequence[Graded]
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether each right reply is paid, and more than a wrong one."""
+        pairs = zip(self.right, self.wrong, strict=True)
+        return all(one.reward is not None and one.reward > (other.reward or 0.0) for one, other in pairs)
 
     def rate(self, least: float) -> tuple[float, bool]:
         """By what right replies earn on the whole, then by whether a wrong one mostly earns less."""
@@ -278,15 +290,13 @@ async def _choose_reading(asking: "_Asking", rows: Sequence[GraderRow], form: st
         raise UserError("no row has an answer that differs from those of other rows, so nothing can be compared")
     grader = asking.grader
     readings = list_readings(form, grader.ways, sample[0].prompt_text, takes_reference=grader.takes_reference)
-    trials = [
-        _Trial(
-            reading,
-            await asking.ask_rows(sample, _write_right(reading), reading),
-            await asking.ask_rows(sample, _write_wrong(reading), reading),
-        )
-        for reading in readings
-    ]
-    by_way = {one.way: one for one in reversed(readings)}
+    trials: list[_Trial] = []
+    for _, alike in groupby(readings, key=lambda one: (one.way, one.reference)):
+        tried = [await _try_reading(asking, sample, reading) for reading in alike]
+        trials += tried
+        if any(trial.is_sure for trial in tried):
+            break  # Further references and ways are for graders that cannot read these.
+    by_way = {one.reading.way: one.reading for one in reversed(trials)}
     nothing = [one for way in by_way.values() for one in await asking.ask_rows(sample, _write_nothing, way)]
     empty = [one.reward for one in nothing if one.reward is not None]
     known = [
@@ -301,6 +311,11 @@ async def _choose_reading(asking: "_Asking", rows: Sequence[GraderRow], form: st
     if all(one.reward is None or one.reward <= floor + _SURE for one in best.right):
         raise UserError(_word_unpaid(trials, floor))
     return best.reading, floor
+
+
+async def _try_reading(asking: "_Asking", sample: Sequence[GraderRow], reading: Reading) -> _Trial:
+    right = await asking.ask_rows(sample, _write_right(reading), reading)
+    return _Trial(reading, right, await asking.ask_rows(sample, _write_wrong(reading), reading))
 
 
 def _write_right(reading: Reading) -> Callable[[GraderRow], str]:
@@ -482,7 +497,7 @@ def _sum_up(answered: Sequence[_Answered], scale: _Scale, commonest: float) -> I
             failed=len(failed),
             low=interval[0],
             high=interval[1],
-            luck=max(_LUCK, commonest) if strategy in _BLIND else 0.0,
+            luck=max(_LUCK, commonest) if _is_blind(strategy, kind) else 0.0,
             share=sum(scale.place(one.graded.reward) for one in listed) / len(listed),
             example=None if shortest is None else _tell(shortest, scale),
         )

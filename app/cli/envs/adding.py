@@ -173,7 +173,9 @@ def _add(serve: str, given: Mapping[str, object], name: str, *, dry_run: bool, a
 
 def _word_check(chosen: EnvironmentSettings) -> str:
     """Three replies of nothing show the worst; the whole check wants rows with right answers."""
-    target = f"verifiers:{chosen.package} --python {chosen.python}" if chosen.package else f"{chosen.serve}+{chosen.url}"
+    target = (
+        f"verifiers:{chosen.package} --python {chosen.python}" if chosen.package else f"{chosen.serve}+{chosen.url}"
+    )
     rows = "" if chosen.package else f" --rows {chosen.rows or 'FILE'}"
     return f"atropos-envs graders check {target}{rows}"
 
@@ -262,9 +264,7 @@ async def _look(settings: Settings, name: str, chosen: EnvironmentSettings, bloc
         await server.close()
 
 
-async def _try_server(
-    server: ForeignServer, episodes: HostedEpisodes, chosen: EnvironmentSettings, block: str
-) -> Look:
+async def _try_server(server: ForeignServer, episodes: HostedEpisodes, chosen: EnvironmentSettings, block: str) -> Look:
     environment = await asyncio.to_thread(build_environment(server).open, ConfiguredDatasets({}))
     params = environment.Params()
     size = environment.size("train", params)
