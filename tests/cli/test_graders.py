@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from app.evaluation.comparison import render_html
 from app.evaluation.graders import GraderReport
 from tests.cli import small_graders
 from tests.support.commands import ended
@@ -52,6 +53,7 @@ def name_defects(report: GraderReport) -> dict[str, list[str]]:
 def test_a_defect_is_named(grader: str, rows: Path) -> None:
     report = check(f"{GRADERS}:{grader}", rows, "--seconds", 2)
     assert name_defects(report) == DEFECTS[grader]
+    assert "How to read this" in render_html(report)
 
 
 def test_a_grader_that_forgets_what_it_paid_is_unsteady(rows: Path) -> None:
