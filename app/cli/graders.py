@@ -99,7 +99,7 @@ def check(
             metavar="TEXT", help="A right reply with {answer} in place of the value.", show_default="the best paid"
         ),
     ] = "",
-    tasks: Annotated[int, typer.Option(min=2, max=100_000, help="Rows to check.")] = 60,
+    tasks: Annotated[int, typer.Option(min=2, max=100_000, help="Rows to check.")] = 40,
     python: Annotated[
         Path, typer.Option(help="Interpreter that has the grader's packages.", show_default="this one")
     ] = Path(sys.executable),
