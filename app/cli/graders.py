@@ -7,10 +7,10 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 from pydantic import JsonValue
@@ -52,6 +52,8 @@ from app.toolkit.texts import escape_invisible
 graders = typer.Typer(help="Check graders that are not ours.", no_args_is_help=True)
 
 FailOn = Literal["paid", "refused", "any"]
+_Watch = Callable[[], None]
+"""Called for each text that was graded."""
 
 
 @graders.callback()
@@ -73,6 +75,7 @@ class _Asked:
     args: Mapping[str, JsonValue]
     trusted: bool
     force: bool
+    deadline: float
     seconds: float
     seed: int
 
@@ -112,7 +115,8 @@ def check(
     force: Annotated[
         bool, typer.Option("--force", help="nemo_gym: check a server that may keep state between replies.")
     ] = False,
-    seconds: Annotated[float, typer.Option(min=0.1, max=600, help="Deadline of a call.")] = 5.0,
+    deadline: Annotated[float, typer.Option(min=0.1, max=600, help="Seconds of a call.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=0, help="Time after which no further row is probed.")] = 60.0,
     seed: Annotated[int, typer.Option(help="Chooses rows, and what is drawn for probes.")] = 0,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as one HTML page.")] = None,
     fail_on: Annotated[FailOn, typer.Option(help="Findings that end with exit code 1.")] = "paid",
@@ -134,6 +138,7 @@ def check(
             args=parse_object("--args", args),
             trusted=trusted,
             force=force,
+            deadline=deadline,
             seconds=seconds,
             seed=seed,
         )
@@ -169,7 +174,7 @@ def _run(target: str, asked: _Asked, *, quiet: bool) -> GraderReport:
 # Targets
 
 
-async def _check(target: str, asked: _Asked, watch: Any) -> GraderReport:
+async def _check(target: str, asked: _Asked, watch: _Watch) -> GraderReport:
     kind, _, rest = target.partition("+") if "+http" in target else target.partition(":")
     name = re.sub(r"//[^/@]*@", "//", target)  # reports are passed on, and a key may stand in a URL
     if kind == "verifiers":
@@ -179,7 +184,7 @@ async def _check(target: str, asked: _Asked, watch: Any) -> GraderReport:
     if kind == "openenv":
         return await _check_openenv(rest, name, asked, watch)
     if kind == "openrlhf":
-        return await _check_url(RewardUrlGrader(rest, name, asked.seconds), asked, watch)
+        return await _check_url(RewardUrlGrader(rest, name, asked.deadline), asked, watch)
     if not rest or "://" in target:
         raise UserError(
             f"{target!r} names no grader: write file.py:function, package.module:function, verifiers:PACKAGE, or a URL "
@@ -188,12 +193,11 @@ async def _check(target: str, asked: _Asked, watch: Any) -> GraderReport:
     return await _check_function(target, asked, watch)
 
 
-async def _check_function(target: str, asked: _Asked, watch: Any) -> GraderReport:
+async def _check_function(target: str, asked: _Asked, watch: _Watch) -> GraderReport:
     raw = await _read_rows(asked)
     columns = choose_columns(raw[0], asked.prompt, asked.answer, needs_prompt=False)
-    folder = asked.folders[0] if asked.folders else Path.cwd()
-    # Its variables are those of this command, so that it finds caches and keys where it does in a training.
-    grader = FunctionGrader(target, asked.python, folder, JailedChildren(_read_no_variable), asked.seconds)
+    children = JailedChildren(_read_no_variable)
+    grader = FunctionGrader(target, asked.python, asked.folders, children, asked.deadline)
     try:
         await grader.open(list(raw[0].columns), columns.answer)
         notes = [f"Its parameter `{grader.reference}` gets the right answer."] if grader.reference else []
@@ -202,7 +206,7 @@ async def _check_function(target: str, asked: _Asked, watch: Any) -> GraderRepor
         await grader.close()
 
 
-async def _check_url(grader: RewardUrlGrader, asked: _Asked, watch: Any) -> GraderReport:
+async def _check_url(grader: RewardUrlGrader, asked: _Asked, watch: _Watch) -> GraderReport:
     try:
         raw = await _read_rows(asked)
         columns = choose_columns(raw[0], asked.prompt, asked.answer, needs_prompt=True)
@@ -211,18 +215,12 @@ async def _check_url(grader: RewardUrlGrader, asked: _Asked, watch: Any) -> Grad
         await grader.close()
 
 
-async def _check_openenv(url: str, target: str, asked: _Asked, watch: Any) -> GraderReport:
+async def _check_openenv(url: str, target: str, asked: _Asked, watch: _Watch) -> GraderReport:
     """The columns beside prompt and answer are the arguments of a reset."""
     read = await _read_rows(asked)
     columns = choose_columns(read[0], asked.prompt, asked.answer, needs_prompt=False)
-    raw = [
-        RawRow(
-            place=one.place,
-            columns=one.columns,
-            key={"hidden": {k: v for k, v in one.columns.items() if k not in (columns.prompt, columns.answer)}},
-        )
-        for one in read
-    ]
+    beside = [name for name in read[0].columns if name not in (columns.prompt, columns.answer)]
+    raw = [replace(one, hidden={name: one.columns.get(name) for name in beside}) for one in read]
     grader = ServerGrader(OpenEnvServer("the server", url, _build_options(asked), OpenEnvOptions()), target)
     try:
         description = await grader.open()
@@ -232,7 +230,7 @@ async def _check_openenv(url: str, target: str, asked: _Asked, watch: Any) -> Gr
         await grader.close()
 
 
-async def _check_server(server: ForeignServer, target: str, asked: _Asked, watch: Any) -> GraderReport:
+async def _check_server(server: ForeignServer, target: str, asked: _Asked, watch: _Watch) -> GraderReport:
     """One that brings its rows."""
     grader = ServerGrader(server, target)
     try:
@@ -255,7 +253,7 @@ def _require_stateless(server: ForeignServer, description: Description, asked: _
 
 
 def _build_options(asked: _Asked) -> ForeignOptions:
-    return ForeignOptions(max_turns=1, deadline_seconds=asked.seconds)
+    return ForeignOptions(max_turns=1, deadline_seconds=asked.deadline)
 
 
 def _build_verifiers(package: str, asked: _Asked) -> ForeignServer:
@@ -291,6 +289,7 @@ def _build_input(
         row_faults=find_row_faults(raw, columns),
         form=asked.form,
         seed=asked.seed,
+        seconds=asked.seconds,
         notes=tuple(notes),
     )
 
@@ -327,6 +326,8 @@ def _iterate_setup(report: GraderReport) -> Iterator[tuple[str, str]]:
     yield "rewards", f"{report.full:g} is full pay, {report.floor:g} is no pay"
     for note in report.notes:
         yield "note", escape_invisible(note)
+    if report.probed < report.right_paid:
+        yield "time", f"it was up after {report.probed:,} rows: --seconds gives more"
     yield "calls", f"{report.calls:,} in {report.seconds:.1f} s, the slowest {report.slowest:.2f} s"
 
 
@@ -364,10 +365,10 @@ def _print_figures(console: Console, title: str, figures: Sequence[ProbeFigure])
         example = one.example
         table.add_row(
             one.strategy,
-            one.kind,
+            Text(one.kind),
             f"{one.failed:,} of {one.tasks:,}",
             f"{one.low:.0%} to {one.high:.0%}",
-            _word_paid(example),
+            Text(_word_paid(example)),
             Text(_quote(example.sent) if example else ""),
             Text(example.task if example else ""),
         )
@@ -380,7 +381,7 @@ def _print_figures(console: Console, title: str, figures: Sequence[ProbeFigure])
 def _word_paid(example: Tried | None) -> str:
     if example is None:
         return ""
-    return example.trouble[:_SENT_SHOWN] if example.paid is None else f"{example.paid:g}"
+    return escape_invisible(example.trouble[:_SENT_SHOWN]) if example.paid is None else f"{example.paid:g}"
 
 
 def _print_tried(console: Console, title: str, tried: Sequence[Tried]) -> None:
@@ -398,7 +399,7 @@ def _print_broken(console: Console, broken: Sequence[Broken]) -> None:
     for one in broken:
         seconds, sent = f"{one.most_seconds:.2f}", Text(_quote(one.example.sent))
         what = Text(escape_invisible(one.words))
-        table.add_row(one.how, one.strategy, one.kind, f"{one.tasks:,}", seconds, what, sent)
+        table.add_row(one.how, one.strategy, Text(one.kind), f"{one.tasks:,}", seconds, what, sent)
     console.print(Text("Exceptions, no numbers, and slow answers", style="bold"))
     console.print(table)
 

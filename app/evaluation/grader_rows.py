@@ -124,9 +124,9 @@ class GraderRow:
     """The value alone, such as `18` of a solution that ends in `#### 18`."""
     reference: JsonValue
     """The answer's column as it is."""
-    key: JsonValue = None
-    """What the grader knows the row by, where it brought it."""
     wrong: tuple[str, ...] = ()
+    index: int = 0
+    hidden: JsonValue = None
 
     @property
     def prompt_text(self) -> str:
@@ -147,21 +147,24 @@ class RawRow:
     columns: Columns
     prompt: JsonValue = None
     """Where the grader brings it."""
-    key: JsonValue = None
+    index: int = 0
+    hidden: JsonValue = None
+    """What a server is given with the row, which it knows by this index."""
 
 
 def build_rows(raw: Sequence[RawRow], columns: ChosenColumns, most: int, seed: int) -> list[GraderRow]:
-    """At most so many, drawn from all of them. Each gets wrong answers of the others."""
-    made = [_build_row(one, columns) for one in raw]
+    """At most so many, drawn from all that have an answer. Each gets wrong answers of the others."""
+    made = [row for one in raw if (row := _build_row(one, columns)).answer]
     chosen = sorted(SeededRandom(f"rows {seed}").some(range(len(made)), most))
-    values = list(dict.fromkeys(one.answer for one in made if one.answer.strip()))
+    values = list(dict.fromkeys(one.answer for one in made))
     return [_add_wrong(made[index], values, SeededRandom(f"wrong answers {seed} {index}")) for index in chosen]
 
 
 def _build_row(raw: RawRow, columns: ChosenColumns) -> GraderRow:
     reference = find_value(raw.columns, columns.answer)
     prompt = find_value(raw.columns, columns.prompt) if columns.prompt else raw.prompt
-    return GraderRow(raw.place, raw.columns, prompt, extract_answer(_show(reference)), reference, raw.key)
+    answer = extract_answer(_show(reference))
+    return GraderRow(raw.place, raw.columns, prompt, answer, reference, index=raw.index, hidden=raw.hidden)
 
 
 def _add_wrong(row: GraderRow, values: Sequence[str], draws: SeededRandom) -> GraderRow:
@@ -211,7 +214,7 @@ def _iterate_row_faults(rows: Sequence[GraderRow], *, with_prompts: bool) -> Ite
     near: dict[str, GraderRow] = {}
     for row in rows:
         text = row.prompt_text
-        if not row.answer.strip():
+        if not row.answer:
             yield "the answer is empty", row.place
         if not with_prompts:
             continue

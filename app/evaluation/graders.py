@@ -113,16 +113,13 @@ class ProbeFigure(Frozen):
     example: Tried | None
     """The shortest text that failed."""
 
+    finding: Kind | None
+    """None where nothing failed, or no more than luck explains."""
+
     @property
     def is_blind(self) -> bool:
         """Whether it sends nothing of the right value."""
         return _is_blind(self.strategy, self.kind)
-
-    @property
-    def finding(self) -> Kind | None:
-        if not self.failed or (self.is_blind and self.low <= self.luck):
-            return None
-        return "refused" if self.expected == "full" else "paid"
 
 
 class Broken(Frozen):
@@ -172,7 +169,9 @@ class GraderReport(Frozen):
     floor: FiniteNumber
     """The usual reward of an empty or a wrong reply, whichever is lower."""
     right_paid: int
-    """Rows whose right reply is paid in full. The probes were sent for these."""
+    """Rows whose right reply is paid in full."""
+    probed: int
+    """Those of them that the probes were sent for, before the time was up."""
     unpaid: tuple[Tried, ...]
     """Right replies that are not, the first few."""
     commonest: Unit
@@ -360,12 +359,16 @@ class _Asking:
     def __init__(self, grader: Grader, clock: Callable[[], float], watch: Callable[[], None]) -> None:
         self.grader = grader
         self._clock = clock
+        self._began = clock()
         self.calls = 0
         self.slowest = 0.0
         self.last_trouble = ""
         self.stopped = ""
         """Why nothing more can be asked, once the probes have begun."""
         self._watch = watch
+
+    def count_seconds(self) -> float:
+        return self._clock() - self._began
 
     async def ask(self, row: GraderRow, text: str, reading: Reading) -> Graded:
         (graded,) = await self.ask_all(row, [text], reading)
@@ -416,17 +419,24 @@ class _Answered:
 
 
 _HOSTILE: Final = "hostile"
+_LEAST_ROWS: Final = 5
 _MOST_SECONDS: Final = 3.0
 """A probe that has taken so long over all rows is not sent for further ones: a text at which a grader hangs would
 otherwise cost a deadline a row."""
 
 
-async def _send_probes(asking: _Asking, rows: Sequence[GraderRow], reading: Reading, seed: int) -> list[_Answered]:
+async def _send_probes(
+    asking: _Asking, rows: Sequence[GraderRow], reading: Reading, given: "GraderInput"
+) -> list[_Answered]:
+    """Rows are left out once the time is up, but for the first few."""
+    sure = frozenset(row.place for row in rows[:_LEAST_ROWS])
     spent: dict[tuple[str, str], float] = defaultdict(float)
     answered: list[_Answered] = []
 
     async def send(row: GraderRow, *, hostile: bool) -> None:
-        for probe in build_probes(_build_probed(row, reading), seed):
+        if row.place not in sure and asking.count_seconds() > given.seconds:
+            return
+        for probe in build_probes(_build_probed(row, reading), given.seed):
             if asking.stopped:
                 return
             if (probe.strategy == _HOSTILE) == hostile and spent[probe.strategy, probe.kind] < _MOST_SECONDS:
@@ -487,19 +497,22 @@ def _sum_up(answered: Sequence[_Answered], scale: _Scale, commonest: float) -> I
         by_probe[one.probe.strategy, one.probe.kind].append(one)
     for (strategy, kind), listed in by_probe.items():
         failed = [one for one in listed if _has_failed(one.probe, scale.place(one.graded.reward))]
-        interval = Proportion(len(failed), len(listed)).interval or (0.0, 1.0)
+        low, high = Proportion(len(failed), len(listed)).interval or (0.0, 1.0)
+        luck = max(_LUCK, commonest) if _is_blind(strategy, kind) else 0.0
+        expected = listed[0].probe.expected
         shortest = min(failed, key=lambda one: len(one.probe.text), default=None)
         yield ProbeFigure(
             strategy=strategy,
             kind=kind,
-            expected=listed[0].probe.expected,
+            expected=expected,
             tasks=len(listed),
             failed=len(failed),
-            low=interval[0],
-            high=interval[1],
-            luck=max(_LUCK, commonest) if _is_blind(strategy, kind) else 0.0,
+            low=low,
+            high=high,
+            luck=luck,
             share=sum(scale.place(one.graded.reward) for one in listed) / len(listed),
             example=None if shortest is None else _tell(shortest, scale),
+            finding=None if low <= luck or not failed else "refused" if expected == "full" else "paid",
         )
 
 
@@ -557,6 +570,8 @@ class GraderInput:
     form: str = ""
     """Empty to find it."""
     seed: int = 0
+    seconds: float = 60.0
+    """After so long no further row is probed."""
     notes: tuple[str, ...] = ()
 
 
@@ -564,7 +579,6 @@ async def check_grader(
     grader: Grader, given: GraderInput, clock: Callable[[], float], watch: Callable[[], None]
 ) -> GraderReport:
     """`watch` is called for each graded text. UserError where no form is paid; GraderFailed."""
-    began = clock()
     asking = _Asking(grader, clock, watch)
     reading, empty = await _choose_reading(asking, given.rows, given.form)
     rights = await asking.ask_rows(given.rows, _write_right(reading), reading)
@@ -576,11 +590,11 @@ async def check_grader(
         for row, graded, is_paid in zip(given.rows, rights, whole, strict=True)
         if not is_paid
     ]
-    answered = await _send_probes(asking, paid, reading, given.seed)
-    failed = [one for one in answered if _has_failed(one.probe, scale.place(one.graded.reward))]
-    repeated = [] if asking.stopped else paid[:_REPEATED_ROWS]
+    repeated = paid[:_REPEATED_ROWS]
     unsteady = [one for row in repeated for one in await _find_unsteady(asking, row, reading)]
     out_of_order = [row.place for row in repeated if not await _keeps_order(asking, row, reading)]
+    answered = await _send_probes(asking, paid, reading, given)
+    failed = [one for one in answered if _has_failed(one.probe, scale.place(one.graded.reward))]
     commonest = max(Counter(row.answer for row in given.rows).values()) / len(given.rows)
     return GraderReport(
         target=grader.name,
@@ -596,6 +610,7 @@ async def check_grader(
         full=scale.full,
         floor=scale.floor,
         right_paid=len(paid),
+        probed=len({one.row.place for one in answered}),
         unpaid=tuple(unpaid[:_MOST_UNPAID]),
         commonest=commonest,
         figures=tuple(_sum_up(answered, scale, commonest)),
@@ -606,7 +621,7 @@ async def check_grader(
         not_applied=tuple(_list_not_applied(answered)),
         tried=tuple(_tell(one, scale) for one in failed[:_MOST_TRIED]),
         calls=asking.calls,
-        seconds=clock() - began,
+        seconds=asking.count_seconds(),
         slowest=asking.slowest,
     )
 

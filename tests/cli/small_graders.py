@@ -2,6 +2,7 @@
 each. `atropos-envs graders check` calls them in a process of its own, so nothing of the project is imported here."""
 
 import math
+import os
 import re
 import time
 from collections.abc import Callable
@@ -101,6 +102,11 @@ def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: object = None
 ) -> dict[str, float]:
     return {"score": 2 * sound(solution_str, ground_truth) - 1, "acc": 1.0}
+
+
+def needs_a_key(completion: str, answer: str) -> float:
+    """As one does that asks a judge."""
+    return sound(completion, answer) if os.environ["GRADER_KEY"] else 0.0
 
 
 async def later(response: str, target: str) -> list[float]:

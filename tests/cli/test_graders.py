@@ -50,8 +50,9 @@ def name_defects(report: GraderReport) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("grader", DEFECTS)
-def test_a_defect_is_named(grader: str, rows: Path) -> None:
-    report = check(f"{GRADERS}:{grader}", rows, "--seconds", 2)
+def test_a_defect_is_named(grader: str, rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADER_KEY", "of the user")
+    report = check(f"{GRADERS}:{grader}", rows, "--deadline", 2, "--seconds", 600)
     assert name_defects(report) == DEFECTS[grader]
     assert "How to read this" in render_html(report)
 
@@ -59,6 +60,11 @@ def test_a_defect_is_named(grader: str, rows: Path) -> None:
 def test_a_grader_that_forgets_what_it_paid_is_unsteady(rows: Path) -> None:
     report = check(f"{GRADERS}:wavers", rows)
     assert {len(set(one.rewards)) for one in report.unsteady if one.reply == "right"} == {3}
+
+
+def test_when_the_time_is_up_no_further_row_is_probed(rows: Path) -> None:
+    report = check(f"{GRADERS}:takes_any", rows, "--seconds", 0)
+    assert (report.right_paid, report.probed, name_defects(report)) == (20, 5, DEFECTS["takes_any"])
 
 
 def test_what_is_found_ends_with_1_and_is_written_as_a_page(rows: Path, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ async def test_a_reply_is_scored_without_an_episode() -> None:
 def test_its_grader_is_checked_by_the_command() -> None:
     """The reward of `sums` splits the reply and looks for the answer among its words."""
     options = ["--python", VERIFIERS / "bin" / "python", "--folder", TASKSETS, "--args", '{"count": 12}', "--trusted"]
-    told = ended("graders", "check", "verifiers:sums", *options, "--seconds", 60, "--json")
+    told = ended("graders", "check", "verifiers:sums", *options, "--deadline", 60, "--json")
     report = GraderReport.model_validate_json(told.stdout)
     assert (told.returncode, report.right_paid, "first of two" in {one.kind for one in report.paid}) == (1, 12, True)
 

@@ -50,11 +50,10 @@ class Refused(Exception):
 # Finding the function
 
 
-def find_function(target: str, folder: str) -> Callable[..., Any]:
-    """Of `file.py:name` or `package.module:name`. What stands in the folder is found first."""
+def find_function(target: str) -> Callable[..., Any]:
+    """Of `file.py:name` or `package.module:name`."""
     where, _, name = target.rpartition(":")
-    sys.path.insert(0, folder)
-    module = _load_file(Path(folder, where)) if where.endswith(".py") else importlib.import_module(where)
+    module = _load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
@@ -69,7 +68,7 @@ def find_function(target: str, folder: str) -> Callable[..., Any]:
 def _load_file(file: Path) -> Any:
     if not file.is_file():
         raise Refused(f"there is no file {file}")
-    sys.path.insert(0, str(file.parent))
+    sys.path.insert(0, str(file.absolute().parent))
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise Refused(f"{file} is no Python file")
@@ -193,9 +192,10 @@ class Calls:
     def __init__(self) -> None:
         self._loaded: Loaded | None = None
 
-    def load(self, target: str, folder: str, columns: list[str], answer_column: str) -> Json:
-        os.chdir(folder)
-        function = find_function(target, folder)
+    def load(self, target: str, here: str, folders: list[str], columns: list[str], answer_column: str) -> Json:
+        os.chdir(here)
+        sys.path[:0] = folders or [here]
+        function = find_function(target)
         signature = Signature(function, columns, answer_column)
         self._loaded = Loaded(function, signature)
         return {"shape": signature.shape, "reference": signature.reference}

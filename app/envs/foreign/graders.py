@@ -31,6 +31,7 @@ CHILD: Final = Path(__file__).with_name("function_child.py")
 _LOAD_SECONDS: Final = 300.0
 """For importing a function with its packages."""
 _MEMORY_MB: Final = 64 * 1024
+_FILE_MB: Final = 64 * 1024
 _MOST_WORDS: Final = 500
 _MOST_BYTES: Final = 1024 * 1024
 """Of an answer over HTTP."""
@@ -59,17 +60,18 @@ class FunctionGrader:
     at_once = 1
     takes_reference = True
 
-    def __init__(self, target: str, python: Path, folder: Path, children: Children, seconds: float) -> None:
-        """`seconds`: for each call."""
+    def __init__(self, target: str, python: Path, folders: Sequence[Path], children: Children, seconds: float) -> None:
+        """`folders` are where modules are looked for first. `seconds`: for each call."""
         self.name = target
         self.shape = ""
         self.reference = ""
         """The parameter that gets the right answer."""
-        self._folder = folder
+        self._folders: list[JsonValue] = [str(folder.absolute()) for folder in folders]
         self._children = children
         self._seconds = seconds
+        # As in a training, where it has the user's caches, keys and network, too.
         self._program = ChildProgram(
-            interpreter=python, file=CHILD, memory_mb=_MEMORY_MB, trusted=True, inherits=True, file_mb=64 * 1024
+            interpreter=python, file=CHILD, memory_mb=_MEMORY_MB, file_mb=_FILE_MB, trusted=True, inherits=True
         )
         self._columns: Sequence[str] = ()
         self._answer_column = ""
@@ -135,7 +137,8 @@ class FunctionGrader:
                 "load",
                 _LOAD_SECONDS,
                 target=self.name,
-                folder=str(self._folder.absolute()),
+                here=str(Path.cwd()),
+                folders=self._folders,
                 columns=list(self._columns),
                 answer_column=self._answer_column,
             )
@@ -237,10 +240,7 @@ class ServerGrader:
         raise GraderFailed(f"the server does not answer any more: {words}")
 
     async def _play(self, row: GraderRow, text: str) -> Graded:
-        known = row.key if isinstance(row.key, dict) else {}
-        index = known.get("index")
-        start = Start("train", index if isinstance(index, int) else 0, 0, known.get("hidden"))
-        session = await self._server.open_session(start)
+        session = await self._server.open_session(Start("train", row.index, 0, row.hidden))
         try:
             # JSON between servers has no lone surrogates.
             step = await session.step(Message(role="assistant", content=replace_lone_surrogates(text)))
@@ -263,7 +263,8 @@ def list_rows(description: Description, name: str) -> list[RawRow]:
             place=f"{name}, row {number}",
             columns=row.hidden if isinstance(row.hidden, dict) else {},
             prompt=[message.model_dump(mode="json") for message in row.messages] or None,
-            key={"index": number, "hidden": row.hidden},
+            index=number,
+            hidden=row.hidden,
         )
         for number, row in enumerate(rows)
     ]
