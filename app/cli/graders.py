@@ -45,6 +45,7 @@ from app.evaluation.graders import (
     check_grader,
 )
 from app.sandbox.children import JailedChildren
+from app.terminal import ADVANCED
 from app.terminal.consoles import AsJson, output_console, parse_object, print_json, show_bars, stop_on_errors
 from app.toolkit.conformance.probes import STRATEGIES
 from app.toolkit.texts import escape_invisible
@@ -108,16 +109,32 @@ def check(
     ] = Path(sys.executable),
     folder: Annotated[
         list[Path] | None,
-        typer.Option(help="Where modules are looked for first; may be repeated.", show_default="here"),
+        typer.Option(
+            help="Where modules are looked for first; may be repeated.", show_default="here", rich_help_panel=ADVANCED
+        ),
     ] = None,
-    args: Annotated[str, typer.Option(help="verifiers: fields of the task set's config, as a JSON object.")] = "{}",
-    trusted: Annotated[bool, typer.Option("--trusted", help="verifiers: run the package without a jail.")] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="nemo_gym: check a server that may keep state between replies.")
+    args: Annotated[
+        str,
+        typer.Option(help="verifiers: fields of the task set's config, as a JSON object.", rich_help_panel=ADVANCED),
+    ] = "{}",
+    trusted: Annotated[
+        bool, typer.Option("--trusted", help="verifiers: run the package without a jail.", rich_help_panel=ADVANCED)
     ] = False,
-    deadline: Annotated[float, typer.Option(min=0.1, max=600, help="Seconds of a call.")] = 5.0,
-    seconds: Annotated[float, typer.Option(min=0, help="Time after which no further row is probed.")] = 60.0,
-    seed: Annotated[int, typer.Option(help="Chooses rows, and what is drawn for probes.")] = 0,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force", help="nemo_gym: check a server that may keep state between replies.", rich_help_panel=ADVANCED
+        ),
+    ] = False,
+    deadline: Annotated[
+        float, typer.Option(min=0.1, max=600, help="Most seconds of a call.", rich_help_panel=ADVANCED)
+    ] = 5.0,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="Time after which no further row is probed.", rich_help_panel=ADVANCED)
+    ] = 60.0,
+    seed: Annotated[
+        int, typer.Option(help="Chooses rows, and what is drawn for probes.", rich_help_panel=ADVANCED)
+    ] = 0,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as one HTML page.")] = None,
     fail_on: Annotated[FailOn, typer.Option(help="Findings that end with exit code 1.")] = "paid",
     as_json: AsJson = False,

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationEr
 from app.domain.errors import HostFailed, UserError
 from app.domain.faults import explain_connection, make_printable
 from app.domain.tasks import Message
-from app.domain.values import replace_lone_surrogates
+from app.domain.values import FiniteNumber, replace_lone_surrogates
 from app.envs.foreign.child import RunningChild
 from app.envs.foreign.contract import Description, ForeignServer, Start
 from app.evaluation.grader_rows import GraderRow, RawRow, Reading
@@ -45,10 +45,10 @@ _AT_ONCE: Final = 8
 class _ChildAnswer(BaseModel):
     model_config = ConfigDict(frozen=True)
 
-    reward: float | None = None
+    reward: FiniteNumber | None = None
     trouble: Trouble = ""
     words: str = ""
-    seconds: float = 0.0
+    seconds: FiniteNumber = 0.0
 
 
 _ANSWERS: Final[TypeAdapter[list[_ChildAnswer]]] = TypeAdapter(list[_ChildAnswer])
