@@ -188,7 +188,7 @@ def _write_columns(columns: Mapping[str, JsonValue]) -> JsonValue:
 # Servers and packages that are served as environments too
 
 
-_RECOVERY_TRIES: Final = 6
+_RECOVERY_TRIES: Final = 3
 """Deadlines that a server gets to answer anything again after it gave no answer in time."""
 
 
