@@ -14,17 +14,14 @@ from docs.parts.environments import first_rung, gallery, overview, short_list
 from docs.parts.exports import export_columns, export_request
 from docs.parts.flags import defects, gates, reasons, service_flags
 from docs.parts.http import openapi_json, route_table
-from docs.parts.instructions import instruction_counting, instruction_kinds, instruction_tricks
 from docs.parts.judge_check import check_figures, check_mutations
 from docs.parts.methods import check_picture, methods_picture
 from docs.parts.metrics import metrics_table
 from docs.parts.offline_judge import offline_figures
-from docs.parts.reasoning_gym import package_families
 from docs.parts.schema import schema_tables
 from docs.parts.searches import search_ways
 from docs.parts.settings import settings_example, settings_table, withdrawn_table
 from docs.parts.sheets import characters, sheet_fields
-from docs.parts.text_to_sql import sql_questions, sql_tricks
 from docs.parts.tool_calls import call_formats, tricks, value_rules
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -60,12 +57,6 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "call-formats": call_formats,
     "value-rules": value_rules,
     "call-tricks": tricks,
-    "sql-questions": sql_questions,
-    "sql-tricks": sql_tricks,
-    "instruction-kinds": instruction_kinds,
-    "instruction-counting": instruction_counting,
-    "instruction-tricks": instruction_tricks,
-    "package-families": package_families,
     **list_parts(),
 }
 

@@ -9,7 +9,7 @@ branch_labels = None
 depends_on = None
 
 IS_EXPANSION = False
-"""True if the service of the schema before runs on this one: see docs/decisions/0023."""
+"""True if the service of the schema before runs on this one: see docs/decisions.md#0023."""
 
 
 def upgrade() -> None:

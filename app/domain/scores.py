@@ -52,7 +52,7 @@ CalibrationGap = Literal[
     "flat_line",
     "internal",
 ]
-"""Why a rollout of a drawn group has no calibrated value. See `docs/calibration.md`."""
+"""Why a rollout of a drawn group has no calibrated value. See `docs/judging.md`."""
 
 
 class ReferencePlan(Frozen):
@@ -172,7 +172,7 @@ REASON_WORDS: Final[Mapping[Reason, str]] = {
     "version_changed": "The task came from another version of the environment, or from another version of its data.",
     "stale": "The group's lag is above its run's `max_lag`, and the run drops such groups. This is final.",
     "environment_unavailable": "The environment's data cannot be read at the moment.",
-    "player_failed": "The model that plays the player gave no line that could be used.",
+    "player_failed": "The model that plays the player gave no usable line, or a line of the transcript is not stored.",
     "environment_failed": "The server that the environment runs on gave no answer. Asking again may help.",
     "reward_missing": "The environment raised, or gave no reward that is a number. This is final.",
     "replay_diverged": "The episode's session was lost, and it could not be played again with the same answers.",

@@ -181,7 +181,7 @@ class ServiceLifespan:
             lasting = self.assembler.run(), repeat(self._count_groups, _COUNT_SECONDS, _UNCOUNTED)
             pruning = self._prune(), self._reduce(), clear_pieces_for_ever(self.store.parts)
             added = [run() for part in self.parts for run in part.lasting]
-            indexing = TextIndexer(self.store.texts, self.store.claims).run()
+            indexing = self._index_texts()
             tending = self.elsewhere.sweep_for_ever(), self.watch.run()
             background = *lasting, *pruning, *added, *tending, indexing, self._share_metrics()
             await asyncio.gather(self._take_up(trying, configured), *background)
@@ -196,6 +196,10 @@ class ServiceLifespan:
         for outcome in (*outcomes, *await asyncio.gather(*resumed, return_exceptions=True)):
             if isinstance(outcome, Exception):
                 log.error("start-up work failed", exc_info=outcome)
+
+    async def _index_texts(self) -> None:
+        if self.settings.index_texts:
+            await TextIndexer(self.store.texts, self.store.claims, lambda: self.store.views.last_text_search).run()
 
     async def _count_groups(self) -> None:
         """Counts groups that were stored before there were statistics, beside everything else."""

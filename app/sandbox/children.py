@@ -112,26 +112,27 @@ class JailedChildren:
         }
         command = [sys.executable, "-s", "-S", "-P", "-B", "-c", _BOOT]
         command += [str(os.getpid()), str(Path(app.__file__).parents[1]), json.dumps(order)]
-        with ExitStack() as stack:
+        with ExitStack() as theirs, ExitStack() as undone:
+            if room is not None:
+                undone.callback(room.cleanup)
             pairs = [socket.socketpair() for _ in range(3)]
-            for _, theirs in pairs:
-                stack.enter_context(theirs)
-            connections = [await asyncio.open_unix_connection(sock=ours, limit=MOST_LINE) for ours, _ in pairs]
-            streams = _Streams(*connections)
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    *command,
-                    stdin=pairs[0][1].fileno(),
-                    stdout=pairs[1][1].fileno(),
-                    stderr=pairs[2][1].fileno(),
-                    cwd=home if room is not None else "/",
-                    env=None if program.trusted and program.inherits else self._list_variables(program, home),
-                    start_new_session=True,
-                )
-            except BaseException:
-                streams.close()
-                raise
-        return JailedChild(process, streams, room)
+            for _, end in pairs:
+                theirs.enter_context(end)
+            connections = list[tuple[StreamReader, StreamWriter]]()
+            for ours, _ in pairs:
+                connections.append(await asyncio.open_unix_connection(sock=ours, limit=MOST_LINE))
+                undone.callback(connections[-1][1].transport.abort)
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=pairs[0][1].fileno(),
+                stdout=pairs[1][1].fileno(),
+                stderr=pairs[2][1].fileno(),
+                cwd=home if room is not None else "/",
+                env=None if program.trusted and program.inherits else self._list_variables(program, home),
+                start_new_session=True,
+            )
+            undone.pop_all()
+        return JailedChild(process, _Streams(*connections), room)
 
     def _list_variables(self, program: ChildProgram, home: str) -> dict[str, str]:
         named = {name: value for name in program.variables if (value := self._read_variable(name)) is not None}

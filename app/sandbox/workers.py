@@ -173,10 +173,10 @@ class Worker:
             async with asyncio.timeout(_START_SECONDS):
                 answer = await worker._read(STARTED, SLACK_BYTES)
         except BaseException:
-            worker.kill()
+            await worker._reap()
             raise
         if isinstance(answer, _WorkerLost) or not answer.ready:
-            worker.kill()
+            await worker._reap()
             raise OSError("a worker did not start")
         return worker
 
@@ -239,6 +239,7 @@ class Worker:
 
     def kill(self) -> None:
         """Kills it and its process group."""
+        self._writer.transport.abort()
         if self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -252,7 +253,6 @@ class Worker:
     async def _reap(self) -> None:
         self.kill()
         await self._process.wait()
-        self._writer.transport.abort()
         with suppress(OSError):
             await self._writer.wait_closed()
 

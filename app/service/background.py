@@ -268,15 +268,23 @@ def _ignore(_: object) -> None:
 
 # The index of texts
 
-_TEXTS_AT_ONCE: Final = 16
+_LEAST_AT_ONCE: Final = 16
+_MOST_AT_ONCE: Final = 512
+"""Groups of a batch: large ones share what a read and a write cost."""
+_TAKING_IN_SECONDS: Final = 0.1
+"""What a batch is meant to take; the next one has as many groups as that allows."""
 INDEXER_PAUSES: Final = 2.0
 """A pause is so many times as long as the batch before it took."""
 BUSY_PAUSES: Final = 9.0
 """The same while the process is busy."""
 _BUSY_SHARE: Final = 0.5
 """Processor time per time of a pause from which on a process is busy."""
-_INDEXER_LOOK_SECONDS: Final = 5.0
-"""How often a replica looks whether there is something to take in."""
+_INDEXER_LOOK_SECONDS: Final = 1.0
+"""How often a replica looks whether somebody has searched."""
+_WANTED_SECONDS: Final = 600.0
+"""So long after a search that needs it the index follows what is stored at once."""
+_BULK_SECONDS: Final = 3600.0
+"""Otherwise it follows once in so long: most groups are never searched by their words."""
 _FAILED_SECONDS: Final = 60.0
 _SETTLING_SECONDS: Final = 1.0
 """How often a replica looks whether what others were storing is there."""
@@ -285,35 +293,58 @@ _PATIENCE_SECONDS: Final = 60.0
 
 
 class TextIndexer:
-    """Keeps the index of texts some seconds behind what is stored (docs/decisions/0040)."""
+    """Makes the index of texts once somebody searches by words, flags or models. From then on it follows what is stored
+    within seconds while there are such searches, and in bulk once an hour (docs/decisions.md#0040)."""
 
-    def __init__(self, texts: TextIndexStore, claims: ClaimStore, patience_seconds: float = _PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        texts: TextIndexStore,
+        claims: ClaimStore,
+        find_last_search: Callable[[], float] = lambda: -math.inf,
+        patience_seconds: float = _PATIENCE_SECONDS,
+        look_seconds: float = _INDEXER_LOOK_SECONDS,
+    ) -> None:
+        """`find_last_search` tells when this process last did a search that needs the index, as `time.monotonic`."""
         self._texts = texts
         self._claims = claims
+        self._find_last_search = find_last_search
         self._patience = patience_seconds
+        self._look_seconds = look_seconds
+        self._bulk_at = 0.0
 
     async def run(self) -> None:
         """Indexes for ever, by one replica at a time."""
         claim = build_claim(_JOB, "index_texts")
 
         async def index() -> None:
-            if await self._texts.is_behind():
+            if await self._is_wanted() and await self._texts.is_behind():
                 await _work_if_due(self._claims, claim, self.catch_up)
 
-        await repeat(index, _INDEXER_LOOK_SECONDS, "texts could not be indexed", failed_seconds=_FAILED_SECONDS)
+        await repeat(index, self._look_seconds, "texts could not be indexed", failed_seconds=_FAILED_SECONDS)
+
+    async def _is_wanted(self) -> bool:
+        now = time.monotonic()
+        if now - self._find_last_search() < _WANTED_SECONDS:
+            return True
+        if now < self._bulk_at:
+            return False
+        self._bulk_at = now + _BULK_SECONDS
+        return await self._texts.is_begun()
 
     async def catch_up(self) -> int:
         """Takes in what is stored now. It may be cancelled at any time. Returns how many groups it were."""
         snapshot = await self._texts.take_snapshot()
         await self._await_writers(snapshot)
-        indexed = 0
+        indexed, many = 0, _LEAST_AT_ONCE
         while True:
             began = time.monotonic()
-            batch = await self._texts.index_texts(snapshot.newest, _TEXTS_AT_ONCE)
+            batch = await self._texts.index_texts(snapshot.newest, many)
             indexed += batch.indexed
             if batch.is_last:
                 return indexed
-            await _rest(time.monotonic() - began)
+            taken = time.monotonic() - began
+            many = max(_LEAST_AT_ONCE, min(_MOST_AT_ONCE, 2 * many, int(many * _TAKING_IN_SECONDS / max(taken, 0.001))))
+            await _rest(taken)
 
     async def _await_writers(self, snapshot: GroupSnapshot) -> None:
         warn_at = time.monotonic() + self._patience

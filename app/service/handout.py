@@ -7,7 +7,7 @@ transaction who holds which task (`TaskStore.lease`), expired leases first, then
 positions. This module says which task a position is, makes the tasks, and stores them before the reply.
 
 A mixture shares the positions of a stream of its own among its members, exactly by weight in blocks of 1,000
-(docs/decisions/0004). Each member then leases from its own stream.
+(docs/decisions.md#0004). Each member then leases from its own stream.
 """
 
 import asyncio

@@ -145,6 +145,7 @@ class _Server:
     """By the key of the last message that each was sent, or by its start; the longest unused first."""
     in_use: int = 0
     failures: int = 0
+    failed_at: float = 0.0
     rests_until: float = 0.0
     replays: bool = False
     """Whether a lost session can be had again by playing its messages again."""
@@ -156,6 +157,14 @@ class _Server:
     @property
     def idle(self) -> int:
         return sum(map(len, self.held.values()))
+
+    def note_failure(self, began: float) -> None:
+        """Of a call that began then. Calls that were under way together when the server broke are one failure."""
+        if began < self.failed_at:
+            return
+        self.failures, self.failed_at = self.failures + 1, time.monotonic()
+        if self.failures >= _FAILURES_BEFORE_REST:
+            self.rests_until = self.failed_at + _REST_SECONDS
 
     def note_difference(self, words: str) -> None:
         self.differed += 1
@@ -314,6 +323,7 @@ class HostedEpisodes:
 
     async def _play(self, move: _Move, stored: StoredSteps) -> HostedStep:
         async with self._enter(move.host) as server:
+            began = time.monotonic()
             session = server.take(move.held_key)
             if session is not None:
                 with suppress(SessionLost):  # while nobody used it or before it answered: it is played again
@@ -324,7 +334,7 @@ class HostedEpisodes:
                     return await self._steps.put(move.key, move.transcript.task_id, found)
                 return await self._play_in(server, found, move)
             except SessionLost:
-                self._note_failure(server)
+                server.note_failure(began)
                 raise
 
     async def _play_in(self, server: _Server, session: HostedSession, move: _Move) -> HostedStep:
@@ -384,27 +394,23 @@ class HostedEpisodes:
 
     async def _call(self, server: _Server, host: EpisodeHost, asked: Awaitable[AnswerT]) -> AnswerT:
         """With the deadline. HostFailed for whatever goes wrong."""
+        began = time.monotonic()
         try:
             async with asyncio.timeout(host.limits.deadline_seconds):
                 answer = await asked
         except TimeoutError:
-            self._note_failure(server)
+            server.note_failure(began)
             raise HostFailed(f"{host.server} gave no answer within {host.limits.deadline_seconds:g} seconds") from None
         except SessionLost:
             raise
         except HostFailed:
-            self._note_failure(server)
+            server.note_failure(began)
             raise
         except Exception as error:  # a kind of environment must not let anything out but HostFailed
             log.exception("a foreign environment broke: %s", host.server)
-            self._note_failure(server)
+            server.note_failure(began)
             raise HostFailed(f"{host.server} broke: {type(error).__name__}") from error
         return answer
-
-    def _note_failure(self, server: _Server) -> None:
-        server.failures += 1
-        if server.failures >= _FAILURES_BEFORE_REST:
-            server.rests_until = time.monotonic() + _REST_SECONDS
 
     # Places
 

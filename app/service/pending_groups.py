@@ -8,8 +8,9 @@ stored there as pending. From then on it is an ordinary group: whoever closed it
 when that one is not heard of any more (`GroupAssembler.run`), and every piece waits until the whole is scored.
 
 A piece names its position, so that a repeat is recognised. A sample names none, and siblings may say the same; a repeat
-is told from a sibling by who has left without an answer (docs/decisions/0021). A sample is held from its arrival until
-it is answered or its client hangs up. One that says the same as a member whose client has left takes over its place.
+is told from a sibling by who has left without an answer (docs/decisions.md#0021). A sample is held from its arrival
+until it is answered or its client hangs up. One that says the same as a member whose client has left takes over its
+place.
 """
 
 import asyncio

@@ -63,6 +63,17 @@ class Transcript:
     def awaits_player(self) -> bool:
         return len(self.heard) > len(self.said)
 
+    def find_lost(self, lines: StoredLines) -> str | None:
+        """The first message of the player of which nothing is stored. None where one before it was forged or was the
+        last: a key holds all that was said before, so nothing is stored of what follows."""
+        for number, words in enumerate(self.said):
+            played = lines.get(self.keys[number])
+            if played is None:
+                return f"messages[{2 * number + 1}]"
+            if played.line is None or played.line.say != words or played.line.done:
+                return None
+        return None
+
     def require_stored(self, lines: StoredLines) -> None:
         """InvalidRequest naming the first message that the player did not say."""
         for number, words in enumerate(self.said):
@@ -233,6 +244,11 @@ def _read_completion(task_id: str, player: Player, completion: Completion) -> Tr
 def _check_transcript(read: Transcript | Score, lines: StoredLines) -> Score | None:
     if isinstance(read, Score):
         return read
+    lost = read.find_lost(lines)
+    if lost is not None:
+        # Pruned, lost with the store's last moments, or never asked for. A model forges nothing: its player's lines are
+        # the trainer's.
+        return Score.unscored("player_failed", f"no line of the player is stored for {lost}")
     try:
         read.require_stored(lines)
     except InvalidRequest as error:

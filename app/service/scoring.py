@@ -7,7 +7,7 @@ the store, in the transaction that adds its group.
 `GroupScoring` scores a group once in this process, and stores it before anybody is answered:
 
 - Where the environment awaits nothing, groups are scored in the task of their request, and stored by an insert that
-  leaves known rows alone (docs/decisions/0038).
+  leaves known rows alone (docs/decisions.md#0038).
 - Otherwise the store is asked first. What has scores is returned; what another request is scoring is waited for; the
   rest is judged, and stored in one transaction.
 - What is not finished when the wait is over is stored as pending, and its scoring goes on in the background. A client

@@ -202,6 +202,9 @@ class Settings(Described, BaseSettings):
     """`sqlite:///file` for one replica, `postgresql://user:password@host/database` for more."""
     database_prepared_statements: bool = True
     """Let PostgreSQL keep prepared statements in its sessions. Set it to false behind PgBouncer in transaction mode."""
+    index_texts: bool = True
+    """Whether the words of stored groups are indexed once somebody searches by words, flags or models. Without, such a
+    search finds what was indexed before, and looks at the newest groups for flags and models."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 24 * 1024 * 1024
     """A larger request body is refused with 413, and so is one with more than one value for every 15 bytes of this.
     While a larger one is parsed, other requests wait for more than a fifth of a second."""

@@ -157,7 +157,7 @@ def _choose_words(texts: Collection[str]) -> tuple[str, ...]:
     words: list[str] = []
     size = 0
     for terms in share_words(dict.fromkeys(texts), _MOST_WORDS - len(texts)):
-        size += sum(len(term.encode()) for term in terms)
+        size += len("".join(terms).encode())
         if size > _MOST_BYTES:
             break
         words += (*terms, _GAP)

@@ -41,9 +41,9 @@ from app.store.statements import encode_json, is_storable, match_names, to_micro
 from app.store.tables import groups, judgements, rollouts, tasks
 from app.store.text_index import TAGGED, TextSearch, build_query, count_unindexed, find_texts, list_unindexed
 
-_Columns = Sequence[Column[Any]]
+Columns = Sequence[Column[Any]]
 """Of groups that are found, the sequence among them."""
-_ALL_COLUMNS: Final[_Columns] = tuple(groups.c)
+ALL_COLUMNS: Final[Columns] = tuple(groups.c)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ WALKS: Final = replace(PAGES, groups=20_000, is_walk=True)
 
 
 def search_groups(
-    connection: Connection, where: GroupFilter, columns: _Columns = _ALL_COLUMNS, reach: Reach | None = None
+    connection: Connection, where: GroupFilter, columns: Columns = ALL_COLUMNS, reach: Reach | None = None
 ) -> "GroupSearch":
     read_in_order(connection)
     search = GroupSearch(connection, where, columns, reach or PAGES)
@@ -118,7 +118,7 @@ def _begin_walk(connection: Connection, where: GroupFilter, after: int, last: in
     return None if first is None else begun.model_copy(update={"after": first - 1, "before": newest + 1})
 
 
-def load_rows(connection: Connection, sequences: Sequence[int], columns: _Columns = _ALL_COLUMNS) -> list[RowMapping]:
+def load_rows(connection: Connection, sequences: Sequence[int], columns: Columns = ALL_COLUMNS) -> list[RowMapping]:
     if not sequences:
         return []
     rows = connection.execute(select(*columns).where(groups.c.sequence.in_(sequences))).mappings()
@@ -413,7 +413,7 @@ def _list_allowed_runs(connection: Connection, patterns: Sequence[str]) -> list[
 class GroupSearch:
     connection: Connection
     where: GroupFilter
-    columns: _Columns
+    columns: Columns
     reach: Reach
     looked_at: int = 0
     edge: int | None = None

@@ -65,6 +65,11 @@ class TextIndexStore(StorePart):
         return snapshot.writers and snapshot.writers & await self.database.read(_list_writers)
 
     @reads
+    def is_begun(self, connection: Connection) -> bool:
+        """Whether there is an index, of whatever form."""
+        return connection.execute(select(text_progress.c.through).limit(1)).first() is not None
+
+    @reads
     def is_behind(self, connection: Connection) -> bool:
         """Whether a group is stored that the index could take in."""
         through = _read_through(connection) or 0

@@ -1,6 +1,8 @@
 """What pages and dashboards read: listings of groups, one group whole, and statistics, which are rollups that are
 written with the groups."""
 
+import math
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +37,7 @@ from app.store.database import StorePart, reads
 from app.store.group_rows import CALIBRATED_FIELDS, decode_flags, decode_score, load_groups, parse_policy
 from app.store.groups import load_scorings, require_unpruned
 from app.store.rollups import count_uncounted, load_rollups, sample_rollups
-from app.store.search import load_rows, search_groups
+from app.store.search import ALL_COLUMNS, Columns, GroupSearch, load_rows, search_groups
 from app.store.statements import (
     decode,
     decode_json,
@@ -71,11 +73,14 @@ class FoundOutlines:
 class GroupViews(StorePart):
     """Read models for pages and dashboards."""
 
+    last_text_search = -math.inf
+    """When this process last searched by what the index of texts has, as `time.monotonic`."""
+
     @reads
     def find_groups(self, connection: Connection, where: GroupFilter) -> FoundGroups:
         """Newest first, unless another order is asked for. Where a filter has no index, at most a number of the newest
         groups are looked at."""
-        found = search_groups(connection, where)
+        found = self._search(connection, where)
         return FoundGroups(
             groups=tuple(_summarise(connection, found.load_page())),
             next_before=found.next_before,
@@ -87,12 +92,17 @@ class GroupViews(StorePart):
     @reads
     def find_outlines(self, connection: Connection, where: GroupFilter) -> FoundOutlines:
         """What `find_groups` finds."""
-        found = search_groups(connection, where, _OUTLINE)
+        found = self._search(connection, where, _OUTLINE)
         outlines = (
             GroupOutline(row["sequence"], row["task_id"], row["scored"], from_micros(row["created_at"]))
             for row in found.load_page()
         )
         return FoundOutlines(tuple(outlines), found.next_before, found.looked_at)
+
+    def _search(self, connection: Connection, where: GroupFilter, columns: Columns = ALL_COLUMNS) -> GroupSearch:
+        if where.text is not None or where.flag is not None or where.model is not None:
+            self.last_text_search = time.monotonic()
+        return search_groups(connection, where, columns)
 
     @reads
     def load_summaries(self, connection: Connection, sequences: Sequence[int]) -> list[GroupSummary]:

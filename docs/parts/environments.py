@@ -1,7 +1,7 @@
 """The gallery: what each discovered environment is, asks and pays, with its first task as it is handed out."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -16,11 +16,26 @@ from app.ports.environment import Environment
 from app.toolkit.procedural import LEVELS, LevelParams
 from app.toolkit.templates import read_packaged_data
 from docs.markdown import code, fenced, table
+from docs.parts.instructions import instruction_counting, instruction_kinds, instruction_tricks
+from docs.parts.reasoning_gym import package_families
 from docs.parts.schemas import Fields
+from docs.parts.text_to_sql import sql_questions, sql_tricks
 
 PAGES = Path(__file__).resolve().parents[1]
 MORE = {"npc_arena": ("characters", "worlds", "judging", "npc_finetuning_report")}
 """Pages about an environment beside the one that has its name."""
+LISTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "instruction_following": {
+        "How texts are counted": instruction_counting,
+        "Kinds of rules": instruction_kinds,
+        "Replies to a request about a violin in a harbour (four sentences, no comma, *again* at the end)": (
+            instruction_tricks
+        ),
+    },
+    "reasoning_gym": {"Families": package_families},
+    "text_to_sql": {"Shapes of questions": sql_questions, "Answers to a question that counts rows": sql_tricks},
+}
+"""What the code of an environment lists, under its own words."""
 
 
 @cache
@@ -98,7 +113,8 @@ def _paragraphs(environment: Environment) -> Iterator[str]:
     yield f"## {environment.name}"
     yield describe_environment(type(environment))
     yield _facts(environment)
-    yield from _pages(environment.name)
+    yield from _pages(environment)
+    yield from _docstring(environment)
     if environment.Params.model_fields:
         yield f"`params`: {inspect.cleandoc(environment.Params.__doc__ or '')}".strip()
         yield _params(environment.Params)
@@ -107,6 +123,9 @@ def _paragraphs(environment: Environment) -> Iterator[str]:
         criteria = environment.rubric.criteria
         yield table(("criterion", "weight", "asks"), [(code(c.name), f"{c.weight:g}", c.description) for c in criteria])
     yield from _free_rewards(environment)
+    for title, build in LISTS.get(environment.name, {}).items():
+        yield f"{title}:"
+        yield build()
     yield from _first_task(environment)
 
 
@@ -130,11 +149,18 @@ def _facts(environment: Environment) -> str:
     return "\n".join(f"- {name}: {value}" for name, value in facts.items())
 
 
-def _pages(environment: str) -> Iterator[str]:
-    """Where there is more to read."""
-    names = [name for name in (environment, *MORE.get(environment, ())) if (PAGES / f"{name}.md").exists()]
-    if names:
-        yield f"More: {', '.join(f'[{name}]({name}.md)' for name in names)}"
+def _pages(environment: Environment) -> Iterator[str]:
+    """Its code, and where there is more to read."""
+    path = "/".join(type(environment).__module__.split("."))
+    names = [name for name in (environment.name, *MORE.get(environment.name, ())) if (PAGES / f"{name}.md").exists()]
+    links = [f"[code](../{path}.py)", *(f"[{name}]({name}.md)" for name in names)]
+    yield f"More: {', '.join(links)}"
+
+
+def _docstring(environment: Environment) -> Iterator[str]:
+    """What its module says of itself, behind the first paragraph. Examples are indented, so they are code here too."""
+    text = inspect.cleandoc(inspect.getmodule(type(environment)).__doc__ or "")
+    yield from text.split("\n\n")[1:]
 
 
 def find_worst_share(environment: Environment) -> tuple[float, str]:

@@ -7,7 +7,7 @@ from app.domain.tasks import Completion, Task
 from app.envs.instruction_following.assignments import KINDS, Assignment
 from app.envs.instruction_following.counted_kinds import NoCommas, SentencesExactly
 from app.envs.instruction_following.environment import InstructionFollowing
-from app.envs.instruction_following.instructions import WORDINGS, WritingRequest, is_conflict, parse_text
+from app.envs.instruction_following.instructions import WORDINGS, WritingRequest, parse_text
 from app.envs.instruction_following.layout_kinds import LastWord
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
@@ -42,10 +42,8 @@ def instruction_kinds() -> str:
     for name, kind in KINDS.items():
         example = kind.draw(SeededRandom(f"docs {name}"), REQUEST)
         said = WORDINGS[name][0].format_map(example.build_slots())
-        beside = [code(other.model_fields["kind"].default) for other in KINDS.values() if is_conflict(kind, other)]
-        never = ", ".join(one for one in beside if one != code(name))
-        rows.append((code(name), kind.family, "hard" if kind.hard else "", code(said), never))
-    return table(("kind", "family", "", "for example", "never beside"), rows)
+        rows.append((code(name), kind.family, "hard" if kind.hard else "", code(said)))
+    return table(("kind", "family", "", "for example"), rows)
 
 
 def instruction_counting() -> str:

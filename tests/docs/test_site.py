@@ -9,10 +9,11 @@ from pydantic import JsonValue
 
 from docs.parts.architecture import APP, read_layers
 from docs.site_links import OUTSIDE, REPOSITORY, find_link, redirect_links
+from docs.words import PageWords, count_words
 from tests.support.serving import ROOT
 from tests.support.tables import read_table
 
-DECISION = re.compile(r"\((?:decisions/)?(\d{4}-[\w-]+\.md)\)")
+DECISION = re.compile(r"^### (\d{4})\n\n(\*\*.+)$", re.MULTILINE)
 
 
 def read(path: str) -> str:
@@ -69,7 +70,26 @@ def test_every_room_has_a_place_in_the_picture() -> None:
     assert drawn == found
 
 
-def test_every_decision_has_a_theme() -> None:
-    assert sorted(DECISION.findall(read("docs/architecture.md"))) == sorted(
-        path.name for path in (ROOT / "docs" / "decisions").glob("0*.md")
+def test_a_decision_is_a_paragraph() -> None:
+    """Found by its number; longer ones are not read."""
+    found = DECISION.findall(read("docs/decisions.md"))
+    assert len({number for number, _ in found}) == len(found) == read("docs/decisions.md").count("\n### ")
+    assert [(number, len(text.split())) for number, text in found if not 60 <= len(text.split()) <= 110] == []
+
+
+@pytest.mark.parametrize(("pages", "most"), read_table(__file__, "words.yaml", list[tuple[list[str], int]]))
+def test_pages_keep_their_size(pages: list[str], most: int) -> None:
+    """What is not generated or read by tests. Whoever adds a sentence takes one away."""
+    counted = {page: count_words(read(f"docs/{page}.md")) for page in pages}
+    assert sum(one.prose for one in counted.values()) <= most
+    assert {page: one.long_share for page, one in counted.items() if one.long_share > 0.05} == {}
+
+
+def test_words_are_counted_as_a_reader_meets_them() -> None:
+    page = (
+        "# A page of words\n\n"
+        + "word " * 26
+        + "end. Two words.\n\n| a | `b c` |\n| --- | --- |\n\n```\nin a block\n```\n\n"
+        "<!-- generated: x -->\nmade by code\n<!-- end -->\n\n<!-- y: read by the tests -->\n| read |\n"
     )
+    assert count_words(page) == PageWords(kept=15, prose=36, sentences=4, long_sentences=1)

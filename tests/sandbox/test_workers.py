@@ -5,7 +5,7 @@ import os
 import select
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from app.domain.errors import WorkerFailed, WorkExceeded
 from app.domain.tasks import Limits
 from app.ports.environment import Workers
-from app.sandbox.workers import CALLS_OF_A_WORKER, InProcessWorkers, ProcessWorkers, WorkersPart
+from app.sandbox.workers import CALLS_OF_A_WORKER, InProcessWorkers, ProcessWorkers, Worker, WorkersPart
 from tests.support import untrusted
 from tests.support.event_loop import closed_after
 
@@ -138,6 +138,27 @@ async def test_a_part_of_the_workers_leaves_the_others_free(workers: ProcessWork
     part.end()
     told = [*await asyncio.gather(*slow), await fate(part.run(untrusted.echoed))]
     assert (others, told) == (("done", ["done beside them"]), [("failed", "the service is stopping")] * 4)
+
+
+async def test_a_worker_whose_start_is_given_up_leaves_nothing_open() -> None:
+    before = list_sockets()
+    for turns in (1, 4, 16, 64):  # of the event loop: before its process is there, and while Python starts
+        starting = asyncio.create_task(Worker.start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        starting.cancel()
+        assert isinstance((await asyncio.gather(starting, return_exceptions=True))[0], asyncio.CancelledError)
+    await asyncio.sleep(0)  # the transport closes its socket in the next turn of the loop
+    assert list_sockets() == before
+
+
+def list_sockets() -> set[str]:
+    """This process's sockets."""
+    found = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.add(str(descriptor.readlink()))
+    return {name for name in found if name.startswith("socket:")}
 
 
 DEATHS: list[tuple[Callable[..., JsonValue], list[JsonValue], str]] = [

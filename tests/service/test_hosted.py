@@ -211,6 +211,22 @@ async def test_places_are_bounded_and_held_sessions_give_way_if_they_can_be_had_
     assert unique.opened == 2
 
 
+async def test_calls_that_fail_together_are_one_failure(store: Store) -> None:
+    """As when a server dies: the next step is asked of the one that was started since."""
+    together = asyncio.Barrier(6)
+
+    @dataclass(frozen=True)
+    class DyingHost(CounterHost):
+        async def open(self) -> CounterSession:
+            await together.wait()
+            raise HostFailed("gone")
+
+    episodes, dying = HostedEpisodes(store.hosted_steps), DyingHost(Counter(), limits=replace(LIMITS, sessions=6))
+    lost = await asyncio.gather(*(episodes.open_all([dying]) for _ in range(6)), return_exceptions=True)
+    turn = await episodes.step(TASK, CounterHost(Counter()), [say("a")])
+    assert ([str(error) for error in lost], turn.messages) == (["gone"] * 6, (user("1 letters"),))
+
+
 async def test_a_server_that_fails_again_and_again_is_left_in_peace(store: Store) -> None:
     def break_off() -> HostedStep:
         raise HostFailed("gone")

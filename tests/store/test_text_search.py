@@ -93,6 +93,21 @@ async def test_the_index_says_how_far_it_is_and_passes_what_has_no_scores(store:
     assert seen == [(0, [], False), (2, [], True), (0, ["one"], False), (0, ["one"], True), (0, ["two", "one"], False)]
 
 
+async def test_the_index_begins_with_the_first_search_that_needs_it(store: Store) -> None:
+    """Most groups are never searched by their words, and to take one in costs as much as to score it."""
+    await fill(store)
+    indexing = asyncio.create_task(
+        TextIndexer(store.texts, store.claims, lambda: store.views.last_text_search, look_seconds=0.01).run()
+    )
+    await store.views.find_groups(GroupFilter(environment="npc_arena"))
+    await asyncio.sleep(0.1)
+    begun = await store.texts.is_begun()
+    while not await search(store, "toll"):  # noqa: ASYNC110  # only searches tell
+        await asyncio.sleep(0.01)
+    indexing.cancel()
+    assert (begun, await store.texts.is_begun()) == (False, True)
+
+
 @pytest.mark.dialects
 async def test_what_is_scored_later_pruned_or_reduced_is_searched_as_it_is_then(
     store: Store, clock: MovableClock

@@ -5,9 +5,8 @@ loose    as published, of one of eight variants: the reply, or the reply without
          also without its stars
 ours     with this environment's own units of text, and nothing that pays for nothing
 
-An empty reply follows nothing. `docs/instruction_following.md` says for each kind what differs and why, and what is
-decided here that the published program leaves to chance or to downloads: languages, sentences, tokens, and letters that
-are none.
+An empty reply follows nothing. `docs/datasets.md` says for each kind what differs and why, and what is decided here
+that the published program leaves to chance or to downloads: languages, sentences, tokens, and letters that are none.
 """
 
 import json

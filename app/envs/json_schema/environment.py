@@ -9,6 +9,18 @@ Validity alone earns nothing; the criterion `valid` (weight 0) reports it. Not p
 values for unknown facts, facts that the schema has no place for, NaN, a duplicate member, text around the JSON (a fence
 is accepted). Numbers are compared by value, so `3.0` is the integer 3, as in JSON Schema; `true` and `"3"` are not
 numbers.
+
+Half of the tasks are of each kind, unless `kind` chooses one:
+
+- `fill`: a text and a schema. Asked for is every fact that the schema has a member for, in the schema's form. The text
+  tells dates, times, sums and durations in words (`a quarter to nine in the evening` for `20:45`), holds facts without
+  a place, and at `hard` corrects a value. Members that the text does not give must be left out.
+- `repair`: a broken record, its schema, and facts where needed. Faults are of syntax, of values (a number as text, a
+  date in words, a misspelt name) and lost values, which the facts give.
+
+Records have 1 member at `first`, 3 at `easy`, 5 at `medium` and 8 at `hard`. Hard schemas have objects, lists of
+objects, and `anyOf`. The answer stands in `<answer>` tags and nothing else does. It has at most 10,000 characters, 32
+levels, and 100 digits in a whole number. Members have no order, items do; texts are equal letter for letter.
 """
 
 import json

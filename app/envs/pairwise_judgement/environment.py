@@ -12,6 +12,28 @@ are right, so a constant reply is right in one task of sixteen instead of every 
 
 With data sets of preferences configured (UltraFeedback, HelpSteer2, RewardBench, data for DPO), their rows are the
 pairs: what was preferred counts as better. `level` then has no effect.
+
+Kinds of pairs, and what is wrong with the worse answer:
+
+- `grounded`: it gives one thing of the passage another thing's year, name or number;
+- `character`: it contradicts one line of the speaker's sheet;
+- `attribution`: it gives one view to the wrong person;
+- `certainty`: it is surer, or less sure, of one thing than its source;
+- `tool_call`: one argument was mentioned but not meant;
+- `evasion`: it answers something else, truthfully;
+- `arithmetic`: it slips, or mixes up two numbers (hard ones may slip twice and be right by luck);
+- `code`: it has the output of a program that differs in a character or two;
+- `policy`: it decides against the rules, or refuses for a condition that is met;
+- `instructions`: it breaks one rule.
+
+The level sets how many facts, steps or rules there are. Over 8,000 pairs, shortcuts such as length, layout, assurance,
+words shared with the context and orders to the judge are right for 47 to 53 of 100.
+
+`pairs` sets how many verdicts a task asks for. Guessing earns 0.5 with 1 pair, 0.13 with 3, 0.06 with 4 (the default)
+and 0.02 with 6; a judge that is right for 80 of 100 pairs earns 0.80, 0.51, 0.41 and 0.26, one that is right for 90
+earns 0.90, 0.73, 0.66 and 0.53. Four pairs keep a fairly good policy near a pass rate of a half. Begin with
+`{"level": "first"}`, which asks for two, if a policy hardly beats chance, and ask for one pair to measure a judge. The
+rationale never says which verdict was wrong. There are no ties.
 """
 
 import re

@@ -13,6 +13,24 @@ duplicate rows.
 With data sets configured (Spider, BIRD), their questions are the tasks, about the SQLite files beside them. The second
 database is then a copy of the first without a quarter of its rows and without what refers to them, where it is small
 enough. `level` has no effect.
+
+Schemas come from twelve domains, with two to five tables and names that change from task to task. A question says which
+columns in which order, how many decimal places, and what happens to ties, NULL and rows without a match. `first` lists
+or counts the only table, `easy` asks about one table, `medium` mostly about two. The metadata have `level`, `domain`,
+`shape` and `tables`.
+
+**When a query is right.** One statement in `<answer>` tags. Columns are compared by place, rows as often as they occur,
+in any order unless one is asked for; rows that the asked order does not tell apart may come in any order. Numbers are
+equal by value, floats within 1e-9. A number as text is right only where the right result has a number, so
+`CAST(zip AS INTEGER)` is wrong for `02134`. Texts are equal letter for letter, NULL only to NULL. No task is given out
+for which one of ten to forty typical wrong queries has the right results. A `DISTINCT` that nobody asked for is wrong
+in a fifth of the tasks.
+
+**What a query may do.** Select from the tables of its schema, on a read-only database in memory, with listed functions:
+aggregates and windows, texts, numbers, dates, JSON values. Other statements, `PRAGMA`, `ATTACH`, `random()` and `now`
+are refused. It has 3,000,000 steps of SQLite's virtual machine, 1 second for each database, 96 MB, 20,000 bytes for a
+text or row, 100 columns and 100 levels. A query that exceeds a limit earns 0; a broken worker leaves the answer
+unscored. If a query cannot run, the rationale quotes SQLite; of results it says only that they differ.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

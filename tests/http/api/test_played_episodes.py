@@ -191,12 +191,13 @@ def test_over_nemo_gym_a_player_that_fails_is_asked_again_or_ends_the_episode_wi
     assert told == [[(503, "player_failed", None)] * 2, [(422, "unscored", "player_failed")] * 2]
 
 
-def test_a_kept_group_is_scored_anew_after_a_prune_and_a_line_that_no_group_used_is_asked_for_again(
+def test_a_kept_group_is_scored_anew_after_a_prune_and_a_line_that_no_group_used_is_gone(
     client: TestClient, carter: ChatServer, tmp_path: Path
 ) -> None:
     tasks = [ask_task(client), ask_task(client, "hob_tarrant-played-drowned_brother")]
     kept = score(client, tasks[0], play(client, tasks[0]), purpose="eval")
-    step(client, tasks[1], say(REPLIES[0]))
+    turn = step(client, tasks[1], say(REPLIES[0]))
+    unused = say(REPLIES[0], turn["messages"][0]["content"], REPLIES[1])
     asked = len(carter.received)
     tomorrow = PruneRule(before=datetime.now(UTC) + timedelta(days=1))
 
@@ -206,7 +207,9 @@ def test_a_kept_group_is_scored_anew_after_a_prune_and_a_line_that_no_group_used
 
     pruned = using(f"sqlite:///{tmp_path}/gateway.db", prune)
     anew = client.post(f"/groups/{kept['group_id']}/rescore", json={}).json()["scoring"]
+    lost = score(client, tasks[1], unused)["scores"][0]
     play(client, tasks[0])
     step(client, tasks[1], say(REPLIES[0]))
     told = pruned.player_lines, [one["reward"] for one in anew["scores"]], len(carter.received) - asked
     assert told == (1, kept["rewards"], 1)
+    assert (lost["reason"], lost["rationale"]) == ("player_failed", "no line of the player is stored for messages[1]")
