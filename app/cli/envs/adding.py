@@ -5,6 +5,7 @@ what is asked. Nothing is stored but the settings' few lines."""
 
 import asyncio
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -173,11 +174,11 @@ def _add(serve: str, given: Mapping[str, object], name: str, *, dry_run: bool, a
 
 def _word_check(chosen: EnvironmentSettings) -> str:
     """Three replies of nothing show the worst; the whole check wants rows with right answers."""
-    target = (
-        f"verifiers:{chosen.package} --python {chosen.python}" if chosen.package else f"{chosen.serve}+{chosen.url}"
-    )
-    rows = "" if chosen.package else f" --rows {chosen.rows or 'FILE'}"
-    return f"atropos-envs graders check {target}{rows}"
+    if chosen.package:
+        asked = [f"verifiers:{chosen.package}", "--python", str(chosen.python)]
+    else:
+        asked = [f"{chosen.serve}+{chosen.url}", "--rows", str(chosen.rows or "FILE")]
+    return shlex.join(["atropos-envs", "graders", "check", *asked])
 
 
 def _build_settings(given: Mapping[str, object]) -> EnvironmentSettings:
