@@ -60,6 +60,7 @@ COMMANDS: Final[Mapping[str, _CommandSource]] = MappingProxyType(
         ),
         "version": _CommandSource("app.cli.serve", "Print the version."),
         "envs": _CommandSource("app.cli.envs.commands", "List, check, add and create environments."),
+        "graders": _CommandSource("app.cli.graders", "Check graders that are not ours."),
         "data": _CommandSource("app.cli.data", "Check a data set before training on it."),
         "sheets": _CommandSource("app.cli.sheets", "Check, try, import and export character sheets."),
         "rubrics": _CommandSource("app.cli.rubrics", "Check, show and write rubrics."),
