@@ -19,6 +19,7 @@ VERIFIERS := .cache/verifiers
 VERIFIERS_PIP := $(VERIFIERS)/bin/python -m pip --disable-pip-version-check -q
 NEMO_GYM := .cache/nemo_gym
 NEMO_GYM_PIP := $(NEMO_GYM)/bin/python -m pip --disable-pip-version-check -q
+LOGGERS := .cache/loggers
 WIRES := $(TRAINERS)/.tried $(TUNERS)/.tried $(TUNERS)/.small $(LLAMA)/.built $(VERIFIERS)/.installed $(OPENREWARD)/.installed \
   $(OPENRLHF)/.installed
 # NeMo Gym runs under no older one.
@@ -74,7 +75,7 @@ test-all: $(VENV)/.installed-dev ## both at once, which takes less: what draws i
 test-wires: $(VENV)/.installed-dev $(WIRES) ## one released client for each wire, and llama.cpp's server, against a live gateway
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -ra -m wire tests/trainers
 
-test-trainers: $(VENV)/.installed-dev $(WIRES) $(GYMS)/.installed $(LOOPS)/.tried $(NEMO_GYM)/.tried ## drive all released trainers and their environments against a live gateway
+test-trainers: $(VENV)/.installed-dev $(WIRES) $(GYMS)/.installed $(LOOPS)/.tried $(NEMO_GYM)/.tried $(LOGGERS)/.installed ## drive all released trainers and their environments against a live gateway
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -ra tests/trainers
 
 train-small: $(VENV)/.installed-dev $(TUNERS)/.small ## nightly: follow docs/train_tutorial.md with a real small model and half of its steps, in a quarter of an hour
@@ -129,6 +130,7 @@ lock: $(VENV)/.installed-dev ## write the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/verifiers-unused.in tests/trainers/verifiers.in -o tests/trainers/verifiers.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url tests/trainers/openreward.in -o tests/trainers/openreward.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url tests/trainers/gyms.in -o tests/trainers/gyms.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url -c requirements-dev.lock tests/trainers/loggers.in -o tests/trainers/loggers.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.13.14 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/nemo_gym-unused.in tests/trainers/nemo_gym.in -o tests/trainers/nemo_gym.lock
 
 audit: $(VENV)/.installed-dev ## look the locked packages up among known vulnerabilities, which needs the network
@@ -219,6 +221,12 @@ $(OPENRLHF)/.installed: tests/trainers/openrlhf.lock | $(VENV)/.installed-dev
 	rm -rf $(OPENRLHF)
 	$(PIP) $(TAKE) --no-deps --target $(OPENRLHF) --only-binary :all: --python-version 3.11 --platform manylinux1_x86_64 \
 	  -r tests/trainers/openrlhf.lock && touch $@ || echo "NOT INSTALLED: openrlhf 0.11.2; its own code asks for no rewards"
+
+# Beside the project's own packages, which `runs log` needs too.
+$(LOGGERS)/.installed: tests/trainers/loggers.lock | $(VENV)/.installed-dev
+	rm -rf $(LOGGERS)
+	$(PIP) $(TAKE) --no-deps --target $(LOGGERS) -r tests/trainers/loggers.lock && touch $@ \
+	  || echo "NOT INSTALLED: wandb 0.31.0, mlflow-skinny 3.17.2 and tensorboard 2.21.0; no curves are read back by them"
 
 $(GYMS)/.installed: tests/trainers/gyms.lock
 	rm -rf $(GYMS)

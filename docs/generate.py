@@ -18,6 +18,7 @@ from docs.parts.judge_check import check_figures, check_mutations
 from docs.parts.methods import check_picture, methods_picture
 from docs.parts.metrics import metrics_table
 from docs.parts.offline_judge import offline_figures
+from docs.parts.probed_environments import argued_refusals, paid_probes, probes, refused_spellings
 from docs.parts.schema import schema_tables
 from docs.parts.searches import search_ways
 from docs.parts.settings import settings_example, settings_table, withdrawn_table
@@ -40,6 +41,10 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "schema-tables": schema_tables,
     "environment-checks": environment_checks,
     "strategies": strategies,
+    "probes": probes,
+    "paid-probes": paid_probes,
+    "refused-spellings": refused_spellings,
+    "argued-refusals": argued_refusals,
     "reasons": reasons,
     "gates": gates,
     "service-flags": service_flags,

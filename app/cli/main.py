@@ -60,12 +60,16 @@ COMMANDS: Final[Mapping[str, _CommandSource]] = MappingProxyType(
         ),
         "version": _CommandSource("app.cli.serve", "Print the version."),
         "envs": _CommandSource("app.cli.envs.commands", "List, check, add and create environments."),
+        "graders": _CommandSource("app.cli.graders", "Check graders that are not ours."),
         "data": _CommandSource("app.cli.data", "Check a data set before training on it."),
         "sheets": _CommandSource("app.cli.sheets", "Check, try, import and export character sheets."),
         "rubrics": _CommandSource("app.cli.rubrics", "Check, show and write rubrics."),
         "judges": _CommandSource("app.cli.judges", "List judges and measure their quality."),
         "runs": _CommandSource(
             "app.cli.runs", "List, show and compare runs, estimate their cost, and create or change one."
+        ),
+        "runs log": _CommandSource(
+            "app.cli.curves", "Write a run's curves into TensorBoard, W&B or a logger of yours."
         ),
         "groups": _CommandSource("app.cli.runs", "Show stored groups."),
         "rlaif": _CommandSource("app.cli.rubrics", "Write rubrics for training on a preference."),

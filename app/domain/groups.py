@@ -350,6 +350,11 @@ class CriterionMean(Frozen):
     count: int
 
 
+class FlagCount(Frozen):
+    name: str
+    count: int
+
+
 StatisticsBreakdown = Literal["label", "judge", "dataset"]
 """What statistics are broken down by beside environment, run and policy step."""
 
@@ -387,6 +392,21 @@ class StatisticsRow(Frozen):
     """Over the `calibrated` rollouts that have such a value; null without any."""
     calibrated: int = 0
     criteria: tuple[CriterionMean, ...] = ()
+    mean_std: FiniteNumber | None = None
+    """Mean over groups of the standard deviation of their rewards; null where no group has two."""
+    gated: int = 0
+    """Scored rollouts that a gate set to 0."""
+    mean_length: FiniteNumber | None = None
+    """Characters of a completion."""
+    flags: tuple[FlagCount, ...] = ()
+    """Rollouts with each flag."""
+    group_flags: tuple[FlagCount, ...] = ()
+    """Groups with each flag."""
+    mean_judge_calls: FiniteNumber | None = None
+    """Calls to judges for the scores of a group, over groups that judges read."""
+    mean_judge_usd: FiniteNumber | None = None
+    """US dollars of these calls, over the `priced` groups: those whose cost is known."""
+    priced: int = 0
 
 
 NO_PASS_RATES = (0,) * 10

@@ -197,6 +197,8 @@ class RollupFilter:
     purpose: Purpose | None = "train"
     label: str | None = None
     first_bucket: int | None = None
+    min_step: int | None = None
+    max_step: int | None = None
     environments: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
 

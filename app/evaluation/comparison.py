@@ -21,6 +21,7 @@ from app.domain.errors import InvalidRequest
 from app.domain.values import FiniteNumber, Frozen, canonical_json
 from app.evaluation.agreement import FEWEST_FOR_CORRELATION, compute_correlation
 from app.evaluation.duels import TournamentReport
+from app.evaluation.graders import GraderReport
 from app.evaluation.report import (
     Caution,
     Evaluation,
@@ -48,6 +49,7 @@ from app.toolkit.charts import (
     fit_around_zero,
     open_page_templates,
 )
+from app.toolkit.conformance.probes import STRATEGIES
 from app.toolkit.texts import PALETTE, cut_excerpt
 
 Verdict = Literal["better", "worse", "undecided", "not comparable"]
@@ -527,7 +529,7 @@ _TASKS_SHOWN: Final = 500
 _jinja = open_page_templates([_TEMPLATES])
 _jinja.filters.update(excerpt=cut_excerpt, json=canonical_json)
 
-Document = EvaluationReport | Comparison | TournamentReport
+Document = EvaluationReport | Comparison | TournamentReport | GraderReport
 
 
 def render_html(document: Document) -> str:
@@ -545,6 +547,8 @@ def _build_values(document: Document) -> dict[str, object]:
             return _build_comparison_values(document)
         case TournamentReport():
             return _build_tournament_values(document)
+        case GraderReport():
+            return {"report": document, "strategies": STRATEGIES}
 
 
 def _build_tournament_values(report: TournamentReport) -> dict[str, object]:

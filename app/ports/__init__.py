@@ -8,8 +8,19 @@ exports what they need. The other modules are for work on the service:
     tracing  spans of requests and of what they cause
 """
 
-from app.ports.environment import Datasets, Drafted, Environment, FreeReward, Programs, Tools, Workers
+from app.ports.environment import Datasets, Drafted, Environment, FreeReward, Programs, RefusedSpelling, Tools, Workers
 from app.ports.judges import Panel
 from app.ports.retrieval import Retriever
 
-__all__ = ["Datasets", "Drafted", "Environment", "FreeReward", "Panel", "Programs", "Retriever", "Tools", "Workers"]
+__all__ = [
+    "Datasets",
+    "Drafted",
+    "Environment",
+    "FreeReward",
+    "Panel",
+    "Programs",
+    "RefusedSpelling",
+    "Retriever",
+    "Tools",
+    "Workers",
+]

@@ -22,6 +22,8 @@ class ChildProgram:
     """Variables with their values."""
     variables: tuple[str, ...] = ()
     """Names of the service's variables that it gets too. It sees no others."""
+    inherits: bool = False
+    """A trusted one sees all variables of this process instead, as a program of the same user would."""
     memory_mb: int = 8192
     """Address space of each of its processes."""
     file_mb: int = 1024

@@ -165,6 +165,14 @@ class FreeReward(Frozen):
     because: str
 
 
+class RefusedSpelling(Frozen):
+    """Spellings of a right answer that an environment refuses on purpose. `atropos-envs envs check` sends many."""
+
+    kinds: tuple[str, ...]
+    """As the check names them, such as `text: quotes`; `text` stands for all spellings of a text."""
+    because: str
+
+
 class Environment(Protocol):
     """A family of tasks and the rule that scores their completions. Inherit from it: most methods have defaults.
 
@@ -195,6 +203,8 @@ class Environment(Protocol):
     free_rewards: ClassVar[tuple[FreeReward, ...]] = ()
     """Where strategies earn more than nothing. Without an entry guesses may earn `chance` or a little
     luck, everything else nothing."""
+    refused_spellings: ClassVar[tuple[RefusedSpelling, ...]] = ()
+    """Without an entry every spelling that the check knows must be paid."""
     stats_label: ClassVar[str | None] = None
     """Metadata key by which statistics can be broken down: one with few values, all of them texts."""
     Draft: ClassVar[type[BaseModel] | None] = None

@@ -128,7 +128,7 @@ class JailedChildren:
                 stdout=pairs[1][1].fileno(),
                 stderr=pairs[2][1].fileno(),
                 cwd=home if room is not None else "/",
-                env=self._list_variables(program, home),
+                env=None if program.trusted and program.inherits else self._list_variables(program, home),
                 start_new_session=True,
             )
             undone.pop_all()

@@ -105,6 +105,10 @@ def load_rollups(connection: Connection, where: RollupFilter) -> list[Rollup]:
             conditions.append(match_names(column, patterns))
     if where.first_bucket is not None:
         conditions.append(rollups.c.bucket >= where.first_bucket)
+    if where.min_step is not None:
+        conditions.append(rollups.c.step >= where.min_step)
+    if where.max_step is not None:
+        conditions.append(rollups.c.step <= where.max_step)
     matches = [_parse_rollup(row) for row in connection.execute(select(rollups).where(*conditions)).mappings()]
     return sorted(matches, key=lambda rollup: rollup.key.place)
 

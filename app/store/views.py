@@ -14,6 +14,7 @@ from sqlalchemy import Connection, RowMapping, select
 from app.domain.access import KeyBounds
 from app.domain.groups import (
     CriterionMean,
+    FlagCount,
     FoundGroups,
     GroupDetail,
     GroupFilter,
@@ -159,13 +160,16 @@ class GroupViews(StorePart):
         *,
         by: StatisticsBreakdown | None = None,
         judge: str | None = None,
+        min_step: int | None = None,
+        max_step: int | None = None,
         bounds: KeyBounds = KeyBounds(),  # noqa: B008  # frozen
     ) -> list[StatisticsRow]:
         """Statistics of training rollouts; `eval` is left out. `by` also breaks them down and leaves out groups without
-        a label or judge. `judge` asks for groups that this judge scored, without `by` or with `by="judge"`."""
+        a label or judge. `judge` asks for groups that this judge scored, without `by` or with `by="judge"`. A least or
+        most step leaves out groups without one."""
         series: Series = "step" if by is None and judge is None else by or "judge"
-        where = RollupFilter(series, environment, run, label=judge).within(bounds)
-        return [_build_statistics_row(rollup) for rollup in await self.list_rollups(where)]
+        where = RollupFilter(series, environment, run, label=judge, min_step=min_step, max_step=max_step)
+        return [_build_statistics_row(rollup) for rollup in await self.list_rollups(where.within(bounds))]
 
     @reads
     def list_rollups(self, connection: Connection, where: RollupFilter) -> list[Rollup]:
@@ -287,4 +291,17 @@ def _build_statistics_row(rollup: Rollup) -> StatisticsRow:
             CriterionMean(name=name, mean=criteria.mean(name) or 0.0, count=criteria.count(name))
             for name in criteria.measures
         ),
+        mean_std=rollup.mean("spread"),
+        gated=rollup.count("gated"),
+        mean_length=rollup.mean("length"),
+        flags=_list_flags(rollup, "flag:"),
+        group_flags=_list_flags(rollup, "group_flag:"),
+        mean_judge_calls=rollup.mean("judge_calls"),
+        mean_judge_usd=rollup.mean("judge_usd"),
+        priced=rollup.count("judge_usd"),
     )
+
+
+def _list_flags(rollup: Rollup, prefix: str) -> tuple[FlagCount, ...]:
+    names = rollup.list_names(prefix)
+    return tuple(FlagCount(name=name.removeprefix(prefix), count=rollup.count(name)) for name in names)

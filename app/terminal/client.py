@@ -41,6 +41,7 @@ from app.http.api.models import (
     GroupView,
     JudgeList,
     ServiceHealth,
+    StatisticsView,
     TaskView,
 )
 from app.http.web.problems import Problem
@@ -122,6 +123,9 @@ class GatewayClient:
     async def list_groups(self, query: Mapping[str, str]) -> GroupPage:
         """A page of stored groups, newest first."""
         return GroupPage.model_validate_json(await self.send_request("GET", f"/groups?{httpx.QueryParams(query)}"))
+
+    async def fetch_statistics(self, query: Mapping[str, str]) -> StatisticsView:
+        return StatisticsView.model_validate_json(await self.send_request("GET", f"/stats?{httpx.QueryParams(query)}"))
 
     async def rescore(self, group_id: str, request: RescoreRequest) -> RescoreReply:
         body = request.model_dump(mode="json", exclude_none=True)

@@ -247,7 +247,7 @@ _LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             " ",
         ),
         (r"\\%", "%"),
-        (r"\\(?:times|cdot)\b", "×"),
+        (r"\\(?:times|cdot)(?![A-Za-z])", "×"),
         (r"\\[dtc]?frac\s?\{\s?([-+]?[0-9,]{1,60})\s?\}\s?\{\s?([-+]?[0-9,]{1,60})\s?\}", r" \1/\2 "),
         (r"\\[dtc]?frac\s?([0-9])\s?([0-9])", r" \1/\2 "),
         (r"\^\s?\{\s?([-+]?[0-9]{1,3})\s?\}", r"^\1"),
@@ -563,8 +563,11 @@ _LETTER_BEFORE_TEXT: Final = re.compile(
     r"[*_`]{0,3}\(?([A-Za-z])\s{0,4}[).:,–-]{1,2}[*_`]{0,3}\s{1,4}(\S.*)", re.DOTALL
 )
 _OPTION_WORD: Final = re.compile(r"(?:option|choice|answer)\s{0,4}:?\s{1,4}(?=\W{0,4}[A-Za-z]\b)", re.IGNORECASE)
-_AROUND_LETTERS: Final = (
+_AROUND_TEXTS: Final = (
     *(("**", "**"), ("*", "*"), ("__", "__"), ("_", "_"), ("`", "`"), ('"', '"'), ("'", "'"), ("“", "”"), ("$", "$")),
+)
+_AROUND_LETTERS: Final = (
+    *_AROUND_TEXTS,
     *(("[", "]"), ("(", ")"), ("{", "}"), ("\\(", "\\)"), ("\\[", "\\]")),
 )
 _AROUND_IN_LATEX: Final = re.compile(rf"\\(?:boxed|fbox|{TEXT_COMMANDS})\s{{0,4}}\{{(.*)\}}", re.DOTALL)
@@ -678,19 +681,42 @@ def read_json_cell(value: object) -> object:
 def strip_letter_markup(text: str) -> str:
     """Without quotes, brackets, markup and the word "Option" around it: `**B**`, `$B$`, `\\boxed{B}`, `[B]`."""
     for _ in range(_MOST_LAYERS):
-        text = text.strip()
-        lead = _OPTION_WORD.match(text)
-        latex = _AROUND_IN_LATEX.fullmatch(text)
-        around = next((pair for pair in _AROUND_LETTERS if _stands_around(pair, text)), None)
-        if lead is not None:
-            text = text[lead.end() :]
-        elif latex is not None and _has_its_own_braces(latex[1]):
-            text = latex[1]
-        elif around is not None:
-            text = text[len(around[0]) : -len(around[1])]
-        else:
+        lead = _OPTION_WORD.match(text := text.strip())
+        bare = text[lead.end() :] if lead is not None else _strip_layer(text, _AROUND_LETTERS)
+        if bare == text:
             break
+        text = bare
     return text
+
+
+def strip_markup(text: str) -> str:
+    """Without quotes and markup around it, and without a full stop behind it: `**7**`, `"7"`, `7.`."""
+    for _ in range(_MOST_LAYERS):
+        bare = _strip_layer(text := text.strip(), _AROUND_TEXTS).removesuffix(".")
+        if bare == text:
+            break
+        text = bare
+    return text
+
+
+def forgive_markup(fault: Callable[[str], str]) -> Callable[[str], str]:
+    """Finds no fault with an answer that is right as it stands, or without the markup around it."""
+
+    def find_fault(answer: str) -> str:
+        found = fault(answer)
+        bare = strip_markup(answer) if found else answer
+        return found if bare == answer else fault(bare)
+
+    return find_fault
+
+
+def _strip_layer(text: str, around: Sequence[tuple[str, str]]) -> str:
+    """Without the outermost marks, if there are any."""
+    latex = _AROUND_IN_LATEX.fullmatch(text)
+    if latex is not None and _has_its_own_braces(latex[1]):
+        return latex[1]
+    pair = next((pair for pair in around if _stands_around(pair, text)), None)
+    return text if pair is None else text[len(pair[0]) : -len(pair[1])]
 
 
 def _stands_around(pair: tuple[str, str], text: str) -> bool:

@@ -10,7 +10,7 @@ becomes a task (`build_row_task`).
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar, cast, get_args, get_origin
 
 from pydantic import BaseModel, JsonValue, SerializerFunctionWrapHandler, model_serializer
@@ -20,7 +20,7 @@ from app.domain.scores import Score
 from app.domain.tasks import BUILT_IN, DEFAULT, Completion, Dataset, Message, Task
 from app.domain.values import Frozen, Name, Split, suggest
 from app.ports.environment import Datasets, Environment, Tools
-from app.toolkit.answers import grade_committed
+from app.toolkit.answers import forgive_markup, grade_committed
 from app.toolkit.seeded import SeededRandom, draw_apart
 from app.toolkit.templates import Phrasings
 from app.toolkit.thoughts import map_completions
@@ -59,6 +59,9 @@ class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
     stats_label: ClassVar[str | None] = "level"
     scores_at_once: ClassVar[bool] = True
     levels: ClassVar[tuple[Level, ...]] = MIXED
+    ignores_markup: ClassVar[bool] = False
+    """Whether an answer counts with quotes or markup around it, or a full stop behind it, such as `**7**`. Not for an
+    environment whose right answers may have those themselves."""
     """Those that `make` knows. `LEVELS` has `first` too."""
 
     def __init_subclass__(cls, **rest: Any) -> None:
@@ -173,9 +176,13 @@ class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         made = self.parse_reference(task)
-        return await map_completions(
-            group, lambda one: grade_committed(one.answer, lambda answer: self.fault(answer, made))
-        )
+        return await map_completions(group, lambda one: grade_committed(one.answer, self._choose_fault(made)))
+
+    def _choose_fault(self, made: MadeT) -> Callable[[str], str]:
+        def find_fault(answer: str) -> str:
+            return self.fault(answer, made)
+
+        return forgive_markup(find_fault) if self.ignores_markup else find_fault
 
     def gold(self, task: Task) -> Completion | None:
         return Completion(text=f"<answer>{self.solution(self.parse_reference(task))}</answer>")

@@ -2,6 +2,7 @@
 
 from app.toolkit.conformance.attempts import STRATEGIES
 from app.toolkit.conformance.checks import CHECKS
+from app.toolkit.conformance.probes import STRATEGIES as PROBES
 from docs.markdown import code, table
 
 
@@ -10,4 +11,6 @@ def environment_checks() -> str:
 
 
 def strategies() -> str:
-    return table(("strategy", "sends"), [(code(name), sends) for name, sends in STRATEGIES.items()])
+    """Without the probes, which have a page."""
+    own = {name: sends for name, sends in STRATEGIES.items() if name not in PROBES}
+    return table(("strategy", "sends"), [(code(name), sends) for name, sends in own.items()])

@@ -1,9 +1,11 @@
 """The gallery: what each discovered environment is, asks and pays, with its first task as it is handed out."""
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from textwrap import dedent
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -158,9 +160,10 @@ def _pages(environment: Environment) -> Iterator[str]:
 
 
 def _docstring(environment: Environment) -> Iterator[str]:
-    """What its module says of itself, behind the first paragraph. Examples are indented, so they are code here too."""
-    text = inspect.cleandoc(inspect.getmodule(type(environment)).__doc__ or "")
-    yield from text.split("\n\n")[1:]
+    """What its module says of itself, behind the first paragraph. Examples are indented there."""
+    text = inspect.cleandoc(sys.modules[type(environment).__module__].__doc__ or "")
+    for part in text.split("\n\n")[1:]:
+        yield fenced(dedent(part)) if part.startswith("    ") else part
 
 
 def find_worst_share(environment: Environment) -> tuple[float, str]:

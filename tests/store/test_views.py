@@ -161,11 +161,13 @@ async def test_there_is_no_detail_of_what_does_not_exist(store: Store) -> None:
 
 
 STATISTICS = read_table(__file__, "statistics.yaml", list[StatisticsRow])
+STEPS = ((1, None), (1, 1), (2, None), (None, 0))
 
 
 async def test_statistics_are_by_environment_run_and_step_and_of_training_alone(store: Store) -> None:
     first = [judged(0.5, 1.0, 0.75, voice=0.5, lore=None), judged(0.0, 0.0, 1.0, voice=0.0, lore=1.0)]
     second = [judged(1.0, None, 0.25, voice=1.0), judged(1.0, 1.0, None), UNSCORED, Score.pending()]
+    second[1] = second[1].model_copy(update={"flags": ("truncated",)})
     step = Policy(model="m", step=1)
     await store.tasks.put([record(0)])
     await store.groups.add(
@@ -179,11 +181,13 @@ async def test_statistics_are_by_environment_run_and_step_and_of_training_alone(
     )
     views = store.views
     everything = await views.get_statistics(None, None)
+    of_steps = [await views.get_statistics(None, "run", min_step=first, max_step=last) for first, last in STEPS]
     assert (everything, await views.get_statistics("npc_arena", "run"), await views.get_statistics("gsm8k", "run")) == (
         STATISTICS,
         STATISTICS[1:],
         [],
     )
+    assert of_steps == [STATISTICS[2:], STATISTICS[2:], [], []]
 
 
 async def test_groups_that_teach_nothing_are_counted(store: Store) -> None:

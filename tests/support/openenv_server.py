@@ -52,6 +52,8 @@ class Behaviour:
     ignores_seed: bool = False
     rewards_nothing: bool = False
     """Every reward is null."""
+    pays: Callable[[Mapping[str, Any], str], float] | None = None
+    """What a reply earns, by what the reset was given; its episodes have one step then."""
 
 
 @dataclass
@@ -75,18 +77,20 @@ class _Episode:
     request: web.Request
     seed: int = 0
     step: int = 0
+    given: Mapping[str, Any] = field(default_factory=dict)
 
     async def answer(self, frame: Mapping[str, Any]) -> None:
         data = frame.get("data", {})
         if frame["type"] == "reset":
             self.step, text, reward = 0, "", None
-            self.seed = self.server.opened if self.server.behaviour.ignores_seed else data["seed"]
+            self.seed = self.server.opened if self.server.behaviour.ignores_seed else data.get("seed", 0)
+            self.given = data
         elif not isinstance(data.get("message"), str):
             return await self.refuse("VALIDATION_ERROR")
         else:
             self.step += 1
             text = data["message"]
-            reward = find_reward(self.seed, self.step, text)
+            reward = self._find_reward(text)
             self.server.steps.append((self.seed, self.step, text))
             await asyncio.sleep(self.server.behaviour.seconds)
         shown = (
@@ -95,7 +99,17 @@ class _Episode:
             else {"text": show(self.seed, self.step, text)}
         )
         reward = None if self.server.behaviour.rewards_nothing else reward
-        await self._send({"observation": shown, "reward": reward, "done": self.step >= STEPS})
+        await self._send({"observation": shown, "reward": reward, "done": self.step >= self._steps})
+
+    @property
+    def _steps(self) -> int:
+        return STEPS if self.server.behaviour.pays is None else 1
+
+    def _find_reward(self, text: str) -> float:
+        pays = self.server.behaviour.pays
+        return (
+            find_reward(self.seed, self.step, text) if pays is None or "seed" in self.given else pays(self.given, text)
+        )
 
     async def _send(self, data: dict[str, Any]) -> None:
         behaviour = self.server.behaviour

@@ -24,6 +24,7 @@ VERIFIERS = ROOT / ".cache" / "verifiers"
 OPENREWARD = ROOT / ".cache" / "openreward"
 GYMS = ROOT / ".cache" / "gyms"
 LOOPS = ROOT / ".cache" / "loops"
+LOGGERS = ROOT / ".cache" / "loggers"
 NEMO_GYM = ROOT / ".cache" / "nemo_gym"
 TUNING = (TUNERS / ".installed", TUNERS / ".torch")
 """What is there when a model can be trained."""

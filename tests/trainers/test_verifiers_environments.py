@@ -15,7 +15,9 @@ from app.domain.hosting import HostedStep
 from app.domain.tasks import Message
 from app.envs.foreign.contract import Description, ForeignOptions, Start
 from app.envs.foreign.verifiers import VerifiersOptions, VerifiersServer
+from app.evaluation.graders import GraderReport
 from app.sandbox.children import JailedChildren
+from tests.support.commands import ended
 from tests.trainers.installed import VERIFIERS, do_job
 
 NEEDS = (VERIFIERS / ".installed",)
@@ -92,6 +94,14 @@ async def test_a_reply_is_scored_without_an_episode() -> None:
             HostedStep(done=True, failure="the environment gave a reward that is no finite number"),
         ],
     )
+
+
+def test_its_grader_is_checked_by_the_command() -> None:
+    """The reward of `sums` splits the reply and looks for the answer among its words."""
+    options = ["--python", VERIFIERS / "bin" / "python", "--folder", TASKSETS, "--args", '{"count": 12}', "--trusted"]
+    told = ended("graders", "check", "verifiers:sums", *options, "--deadline", 60, "--json")
+    report = GraderReport.model_validate_json(told.stdout)
+    assert (told.returncode, report.right_paid, "first of two" in {one.kind for one in report.paid}) == (1, 12, True)
 
 
 async def test_a_reward_that_needs_a_runtime_has_one_and_is_not_left_out() -> None:

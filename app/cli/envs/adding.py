@@ -5,6 +5,7 @@ what is asked. Nothing is stored but the settings' few lines."""
 
 import asyncio
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,6 +67,8 @@ class Look(Frozen):
     prompt: tuple[str, ...]
     tools: tuple[str, ...]
     replies: tuple[TriedReply, ...]
+    check: str
+    """The command that checks its grader, where right answers are known."""
     block: str
     """Of the settings."""
     file: str
@@ -169,6 +172,15 @@ def _add(serve: str, given: Mapping[str, object], name: str, *, dry_run: bool, a
         _print_look(look, output_console())
 
 
+def _word_check(chosen: EnvironmentSettings) -> str:
+    """Three replies of nothing show the worst; the whole check wants rows with right answers."""
+    if chosen.package:
+        asked = [f"verifiers:{chosen.package}", "--python", str(chosen.python)]
+    else:
+        asked = [f"{chosen.serve}+{chosen.url}", "--rows", str(chosen.rows or "FILE")]
+    return shlex.join(["atropos-envs", "graders", "check", *asked])
+
+
 def _build_settings(given: Mapping[str, object]) -> EnvironmentSettings:
     try:
         return EnvironmentSettings.model_validate(given)
@@ -245,7 +257,7 @@ async def _look(settings: Settings, name: str, chosen: EnvironmentSettings, bloc
     await server.open()
     episodes = HostedEpisodes(_Steps())
     try:
-        return await _try_server(server, episodes, block)
+        return await _try_server(server, episodes, chosen, block)
     except HostFailed as error:
         raise UserError(error.detail) from error
     finally:
@@ -253,7 +265,7 @@ async def _look(settings: Settings, name: str, chosen: EnvironmentSettings, bloc
         await server.close()
 
 
-async def _try_server(server: ForeignServer, episodes: HostedEpisodes, block: str) -> Look:
+async def _try_server(server: ForeignServer, episodes: HostedEpisodes, chosen: EnvironmentSettings, block: str) -> Look:
     environment = await asyncio.to_thread(build_environment(server).open, ConfiguredDatasets({}))
     params = environment.Params()
     size = environment.size("train", params)
@@ -277,6 +289,7 @@ async def _try_server(server: ForeignServer, episodes: HostedEpisodes, block: st
         prompt=tuple(f"{message.role}: {(message.content or '')[:_SHOWN]}" for message in first.messages),
         tools=tuple(tool.function.name for tool in first.tools),
         replies=tuple(_tell_reply(name, [one[number] for one in scores]) for number, name in enumerate(_REPLIES)),
+        check=_word_check(chosen),
         block=block,
         file="",
     )
@@ -312,6 +325,7 @@ def _print_look(look: Look, console: Console) -> None:
         table.add_row(one.reply, *(format_figure(reward) for reward in one.rewards), Text(one.why_not))
     console.print(table)
     console.print(Text(_word_verdict(look)), soft_wrap=True)
+    console.print(Text(f"With right answers its grader is checked by:\n  {look.check}"), soft_wrap=True)
     console.print()
     written = f"Written into {look.file}. Start the service anew to serve it." if look.file else "Nothing was written."
     console.print(Text(f"{look.block}\n{written}"), soft_wrap=True)

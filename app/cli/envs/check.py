@@ -116,6 +116,8 @@ class FoundEnvironment:
 
 def find_environment(where: str) -> FoundEnvironment:
     """UserError when there is no such environment, or its code fails."""
+    if ":" in where:
+        raise UserError(f"{where} is a grader, no environment: atropos-envs graders check {where} --rows FILE")
     if where.endswith(".py") or "/" in where:
         return _load_from_file(Path(where))
     environments = discover_environments()

@@ -39,6 +39,8 @@ from app.toolkit.conformance.subject import (
     ConformanceFigures,
     ConformanceFinding,
     ConformanceReport,
+    MeasuredRewards,
+    RefusalFigure,
     Spread,
     StrategyFigure,
 )
@@ -181,10 +183,8 @@ def _print_report(report: ConformanceReport, _console: Console) -> None:
     if report.figures is not None:
         _console.print()
         _console.print(_build_figures_table(report.figures))
-        if report.figures.strategies:
-            _console.print()
-            _console.print(_build_strategies_table(report.figures.strategies))
-            _console.print(_describe_worst(report.figures.strategies), highlight=False, soft_wrap=True)
+        for line in _list_reward_figures(report.figures.rewards):
+            _console.print(line, highlight=False, soft_wrap=isinstance(line, str))
     _console.print()
     _console.print(_word_outcome(report), style="green" if report.passed else "red", highlight=False)
 
@@ -237,6 +237,32 @@ def _iter_rows(figures: ConformanceFigures) -> Iterator[tuple[str, str]]:
     yield "junk replies scored per second", f"{figures.junk_scores_per_second:,.0f}"
     clock = f"{figures.score_p99_ms_by_the_clock:.2f} ms wall time"
     yield "scoring one reply, 99th percentile", f"{figures.score_p99_ms:.2f} ms CPU time, {clock}"
+
+
+def _list_reward_figures(rewards: MeasuredRewards) -> Iterator[Table | str]:
+    """Nothing for judged environments."""
+    if not rewards.strategies:
+        return
+    yield ""
+    yield _build_strategies_table(rewards.strategies)
+    yield _describe_worst(rewards.strategies)
+    if rewards.not_applied:
+        yield f"nothing to send for: {', '.join(rewards.not_applied)}"
+    yield ""
+    refused = [one for one in rewards.refusals if one.refused]
+    if refused:
+        yield _build_refusals_table(refused)
+    spellings = f"{len(rewards.refusals)} spellings and layouts of right answers"
+    yield f"{spellings}: {len(refused)} refused" if refused else f"{spellings}: none refused"
+
+
+def _build_refusals_table(refusals: Sequence[RefusalFigure]) -> Table:
+    table = Table("right answers refused", "tasks", "refused", "95 %", "why", show_edge=False, box=None)
+    for one in refusals:
+        style = "dim" if one.because else "bold red"
+        interval = f"{one.low:.1%} to {one.high:.1%}"
+        table.add_row(one.kind, f"{one.tasks:,}", Text(f"{one.refused:.1%}", style=style), interval, one.because)
+    return table
 
 
 def _build_strategies_table(strategies: Sequence[StrategyFigure]) -> Table:

@@ -22,7 +22,7 @@ from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Split
 from app.ports import Environment, Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers import extract_committed
+from app.toolkit.answers import extract_committed, strip_markup
 from app.toolkit.replay import build_turn, replay_episode, replay_for_score, score_forgery
 from app.toolkit.seeded import SeededRandom, draw_apart
 from app.toolkit.templates import Phrasings
@@ -60,7 +60,7 @@ class Hand:
 
 class Blackjack(Environment):
     name: ClassVar[str] = "blackjack"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     scores_at_once: ClassVar[bool] = True
     multi_turn: ClassVar[bool] = True
     chance: ClassVar[float] = 0.41
@@ -125,7 +125,7 @@ def _deal_hand(task: Task) -> Hand:
 
 
 def _apply_move(hand: Hand, message: Message) -> Hand:
-    move = (extract_committed(message.content or "").text or "").casefold()
+    move = strip_markup(extract_committed(message.content or "").text or "").casefold()
     as_advised = hand.by_strategy + (move == _advise_move(hand))
     moves = hand.moves + 1
     if move == "stand":

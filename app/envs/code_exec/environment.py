@@ -152,6 +152,11 @@ class CodeExec(DatasetEnvironment[CodeRow], ProceduralEnvironment[CodeExercise, 
             because="A program for another task of its family is right where its numbers are those of the prompt.",
         ),
         FreeReward(
+            strategy="near_miss_digit",
+            share=0.05,
+            because="A number of a branch that is never reached may be any.",
+        ),
+        FreeReward(
             strategy="near_miss_case",
             share=0.05,
             because="A word of a type or of a branch that is never reached may be any.",

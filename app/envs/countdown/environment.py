@@ -50,7 +50,8 @@ class NumberPuzzle(Frozen):
 
 class Countdown(ProceduralEnvironment[NumberPuzzle, CountdownParams]):
     name: ClassVar[str] = "countdown"
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
+    ignores_markup: ClassVar[bool] = True
     levels: ClassVar[tuple[Level, ...]] = LEVELS
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (

@@ -66,7 +66,8 @@ class Description:
 
 @dataclass(frozen=True)
 class Start:
-    """What a session is opened with. `seed` is the same for a task always; `hidden` is that of the row."""
+    """What a session is opened with. `seed` is the same for a task always; `hidden` is that of the row, and an object
+    of a server without rows is sent to it in place of the seed."""
 
     split: Split
     index: int

@@ -202,7 +202,8 @@ class OpenEnvServer:
         try:
             with _translate_errors(self._url):
                 session.socket = await client.ws_connect(self._socket_url, max_msg_size=_MOST_BYTES)
-            await session.reset({**self._own.reset, "seed": start.seed})
+            given = start.hidden if isinstance(start.hidden, dict) else {"seed": start.seed}
+            await session.reset({**self._own.reset, **given})
         except BaseException:
             await session.close()
             raise

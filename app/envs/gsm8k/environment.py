@@ -350,7 +350,7 @@ class Gsm8kRow(BaseModel):
 
 class Gsm8k(DatasetEnvironment[Gsm8kRow]):
     name: ClassVar[str] = "gsm8k"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     scores_at_once: ClassVar[bool] = True
     chance: ClassVar[float] = 0.01
     answers_are_values: ClassVar[bool] = True

@@ -63,7 +63,7 @@ from app.envs.instruction_following.ifeval_rows import (
 from app.envs.instruction_following.instructions import PARTS, PROSE, WORDINGS, parse_text
 from app.envs.instruction_following.texts import CLASHES, ENGLISH_WORDS, FUNCTION_WORDS, find_prose_fault
 from app.ports import Tools
-from app.ports.environment import FreeReward
+from app.ports.environment import FreeReward, RefusedSpelling
 from app.toolkit.procedural import LEVELS, DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
@@ -111,6 +111,15 @@ class InstructionFollowing(
     }
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
         FreeReward(strategy="near_miss_digit", share=None, because="A text is free in the numbers that it mentions."),
+        FreeReward(strategy="two_answers", share=None, because="Two texts are one, which may follow all instructions."),
+        FreeReward(strategy="denied", share=None, because="What a text says of itself is not asked about."),
+        FreeReward(strategy="field_changed", share=None, because="Texts in JSON are free in what they say."),
+    )
+    refused_spellings: ClassVar[tuple[RefusedSpelling, ...]] = (
+        RefusedSpelling(
+            kinds=("json",),
+            because="The instructions name the members in their order, and ask for JSON and nothing else.",
+        ),
     )
 
     row_forms: ClassVar[tuple[type[BaseModel], ...]] = (IfevalRow, IfevalTrainingRow)

@@ -20,6 +20,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field, TypeAdapter
 
 from app.domain.values import Frozen, WholeNumber, digest
+from app.toolkit.answers import parse_number
 from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
@@ -60,7 +61,8 @@ class LetterQuestion(Frozen):
 
 class LetterCounting(ProceduralEnvironment[LetterQuestion, LetterCountingParams]):
     name: ClassVar[str] = "letter_counting"
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
+    ignores_markup: ClassVar[bool] = True
     levels: ClassVar[tuple[Level, ...]] = LEVELS
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"words": digest(_PARTS)}
@@ -82,9 +84,9 @@ class LetterCounting(ProceduralEnvironment[LetterQuestion, LetterCountingParams]
 
     def fault(self, answer: str, made: LetterQuestion) -> str:
         listed = _COUNTS.fullmatch(answer)
-        if listed is None:
+        numbers = [int(number) for number in listed[1].split(",")] if listed else [parse_number(answer)]
+        if None in numbers:
             return "it is no list of whole numbers"
-        numbers = [int(number) for number in listed[1].split(",")]
         if len(numbers) != len(made.counts):
             return f"it has {len(numbers)} numbers for {len(made.counts)} letters"
         wrong = sum(one != other for one, other in zip(numbers, made.counts, strict=True))

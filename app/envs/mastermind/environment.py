@@ -24,7 +24,7 @@ from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Frozen, WholeNumber
 from app.ports import Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers import extract_committed
+from app.toolkit.answers import extract_committed, strip_markup
 from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.replay import build_turn, list_stages, replay_episode, replay_for_score, score_forgery
 from app.toolkit.seeded import SeededRandom
@@ -68,7 +68,7 @@ class MastermindGame:
 
 class Mastermind(ProceduralEnvironment[SecretCode, MastermindParams]):
     name: ClassVar[str] = "mastermind"
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
     levels: ClassVar[tuple[Level, ...]] = LEVELS
     multi_turn: ClassVar[bool] = True
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
@@ -137,7 +137,7 @@ def _start_game(task: Task) -> MastermindGame:
 
 def _apply_guess(game: MastermindGame, message: Message) -> MastermindGame:
     secret, used = game.secret, game.used + 1
-    guess = (extract_committed(message.content or "").text or "").upper()
+    guess = strip_markup(extract_committed(message.content or "").text or "").upper()
     if guess == secret.code:
         return MastermindGame(secret, used, found=True, exact=len(guess))
     if used == secret.guesses:

@@ -67,7 +67,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Dataset, Message, Task
 from app.domain.values import Frozen, digest
 from app.envs.math.problems import FAMILIES, Topic, make_first_sum
-from app.ports import Tools
+from app.ports import RefusedSpelling, Tools
 from app.toolkit.math_answers.grading import GoldAnswer, MathRow, check_answer, grade_boxed
 from app.toolkit.procedural import LEVELS, DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
@@ -93,12 +93,15 @@ class MathExercise(Frozen):
 
 class Math(DatasetEnvironment[MathRow], ProceduralEnvironment[MathExercise, MathParams]):
     name: ClassVar[str] = "math"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     levels: ClassVar[tuple[Level, ...]] = LEVELS
     scores_at_once: ClassVar[bool] = False
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"questions": digest({name: list(texts) for name, texts in _QUESTIONS.items()})}
     chance: ClassVar[float] = 0.01
+    refused_spellings: ClassVar[tuple[RefusedSpelling, ...]] = (
+        RefusedSpelling(kinds=("fraction: expanded",), because="The prompt asks for the simplest form."),
+    )
 
     answers_are_values: ClassVar[bool] = True
     row_forms: ClassVar[tuple[type[BaseModel], ...]] = (MathRow,)

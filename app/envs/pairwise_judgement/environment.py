@@ -85,7 +85,8 @@ class PairSet(Frozen):
 
 class PairwiseJudgement(DatasetEnvironment[PairRow], ProceduralEnvironment[PairSet, PairwiseJudgementParams]):
     name: ClassVar[str] = "pairwise_judgement"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
+    ignores_markup: ClassVar[bool] = True
     levels: ClassVar[tuple[Level, ...]] = LEVELS
     chance: ClassVar[float] = 0.1
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))

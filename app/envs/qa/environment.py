@@ -25,7 +25,7 @@ from app.domain.tasks import Completion, Dataset, Message, Task
 from app.domain.values import digest
 from app.envs.qa.questions import KINDS, WORDS, AnyAnswerKey, Kind, MathAnswerKey, QaExercise, QaRow, draw_exercise
 from app.ports import Tools
-from app.ports.environment import FreeReward
+from app.ports.environment import FreeReward, RefusedSpelling
 from app.toolkit.math_answers.grading import grade_boxed
 from app.toolkit.procedural import LEVELS, DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
@@ -45,7 +45,7 @@ class QaParams(LevelParams, DatasetParams):
 
 class Qa(DatasetEnvironment[QaRow], ProceduralEnvironment[QaExercise, QaParams]):
     name: ClassVar[str] = "qa"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     levels: ClassVar[tuple[Level, ...]] = LEVELS
     scores_at_once: ClassVar[bool] = False
     phrasings: ClassVar[Phrasings] = Phrasings(("{question}\n\n{commitment}",))
@@ -63,10 +63,19 @@ class Qa(DatasetEnvironment[QaRow], ProceduralEnvironment[QaExercise, QaParams])
             because="Of `choice`: one option of ten is right. Of `exact`: the same words often come first.",
         ),
         FreeReward(
+            strategy="echo", share=0.14, because="Of `choice`: the shortest line is an option, and one of ten is right."
+        ),
+        FreeReward(
             strategy="near_miss_case",
             share=None,
             because="Case does not count in the answers of `exact` and `set`, nor in the letter of an option.",
         ),
+    )
+    refused_spellings: ClassVar[tuple[RefusedSpelling, ...]] = (
+        RefusedSpelling(
+            kinds=("text: first letter's case",), because="In the forms of `regex` the case of a letter is asked for."
+        ),
+        RefusedSpelling(kinds=("fraction: expanded",), because="Of `math`: the prompt asks for the simplest form."),
     )
     answers_are_values: ClassVar[bool] = True
     row_forms: ClassVar[tuple[type[BaseModel], ...]] = (QaRow,)

@@ -29,6 +29,7 @@ from app.toolkit.answers import (
     ChoiceOptions,
     ListedOptions,
     find_choice_fault,
+    forgive_markup,
     grade_committed,
     grade_number,
     parse_number,
@@ -54,12 +55,24 @@ _SEPARATORS: Final[Mapping[_Separator, str]] = {
 _MOST_MATCHED: Final = 1_000
 """Characters of an answer that a pattern is tried on."""
 _OTHER: Final = "it is another answer"
+_NUMERAL: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,30})")
+"""An item that is a number: `007` is a code, whose zeros count."""
+_SPELLED_NUMERAL: Final = re.compile(r"[+-]?[0-9]{1,40}(?:\.0{0,9})?")
 
 
 def _fold_text(text: str) -> str:
     """In one case, without white space around it, with single blanks within."""
     # twice: changing the case can leave letters apart that have a form as one
     return " ".join(unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold()).split())
+
+
+def _fold_item(text: str, items: Sequence[str], numerals: Mapping[Fraction, str]) -> str:
+    """As `_fold_text`; a number in another spelling than any item as the item that is the same number. Of several items
+    only without words: `7 a` may be another one."""
+    folded = _fold_text(text)
+    is_number = bool(numerals) and (len(items) == 1 or _SPELLED_NUMERAL.fullmatch(folded) is not None)
+    value = parse_number(text) if is_number and folded not in items else None
+    return folded if value is None else numerals.get(value, folded)
 
 
 class AnswerKey(Frozen, ABC):
@@ -74,7 +87,7 @@ class AnswerKey(Frozen, ABC):
         """A right reply, if one is known."""
 
     def grade(self, reply: str) -> Score:
-        return grade_committed(reply, self.find_fault)
+        return grade_committed(reply, forgive_markup(self.find_fault))
 
     def find_fault(self, answer: str) -> str:
         """What is wrong with a committed answer, in words that do not reveal the right one; empty for a right one."""
@@ -149,10 +162,14 @@ class SetAnswerKey(AnswerKey):
         return _tag(between.join(self.items))
 
     def find_fault(self, answer: str) -> str:
-        parts = sorted(map(_fold_text, answer.split(self.separator)))
-        if "" in parts:
+        parts = answer.split(self.separator)
+        if not all(map(_fold_text, parts)):
             return "a part of it is empty"
-        return "" if parts == sorted(map(_fold_text, self.items)) else _OTHER
+        if len(parts) != len(self.items):
+            return _OTHER
+        items = sorted(map(_fold_text, self.items))
+        numerals = {Fraction(item): item for item in items if _NUMERAL.fullmatch(item)}
+        return "" if sorted(_fold_item(part, items, numerals) for part in parts) == items else _OTHER
 
 
 class PatternAnswerKey(AnswerKey):

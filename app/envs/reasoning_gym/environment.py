@@ -55,7 +55,7 @@ from app.envs.reasoning_gym.choices import (
     resolve_level,
     write_config,
 )
-from app.ports.environment import Datasets, Environment, FreeReward, Tools
+from app.ports.environment import Datasets, Environment, FreeReward, RefusedSpelling, Tools
 from app.toolkit.answers import extract_committed, score_without_answer
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.texts import run_in_turn
@@ -115,6 +115,12 @@ class ReasoningGym(Environment):
             "have several right answers.",
         ),
         FreeReward(strategy="near_miss_case", share=None, because="Many scorers of words ignore case."),
+    )
+    refused_spellings: ClassVar[tuple[RefusedSpelling, ...]] = (
+        RefusedSpelling(
+            kinds=("number", "fraction", "percent", "letter", "formula", "text", "json", "other line ends"),
+            because="The package's own scorers decide, so that no answer is paid here that is not paid elsewhere.",
+        ),
     )
     test_size: ClassVar[int] = 1_000
 

@@ -22,6 +22,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field, TypeAdapter
 
 from app.domain.values import Frozen, WholeNumber, digest
+from app.ports.environment import RefusedSpelling
 from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
@@ -262,6 +263,11 @@ class HiddenStrings(Frozen):
 class RegexMatch(ProceduralEnvironment[RegexExercise, RegexMatchParams]):
     name: ClassVar[str] = "regex_match"
     version: ClassVar[str] = "4"
+    refused_spellings: ClassVar[tuple[RefusedSpelling, ...]] = (
+        RefusedSpelling(
+            kinds=("text", "formula"), because="A mark or another case within a pattern is another pattern."
+        ),
+    )
     levels: ClassVar[tuple[Level, ...]] = LEVELS
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     chance: ClassVar[float] = 0.002

@@ -51,7 +51,7 @@ from app.envs.text_to_sql.queries import render_sql
 from app.envs.text_to_sql.rows import SqlDatabases, SqlRow, asks_for_order, find_row_fault
 from app.ports import Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers import grade_committed_in_worker
+from app.toolkit.answers import grade_committed_in_worker, strip_markup
 from app.toolkit.procedural import LEVELS, DatasetEnvironment, DatasetParams, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
@@ -77,7 +77,7 @@ class SqlTaskSpec(Frozen):
 
 class TextToSql(DatasetEnvironment[SqlRow], ProceduralEnvironment[SqlTaskSpec, SqlParams]):
     name: ClassVar[str] = "text_to_sql"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     levels: ClassVar[tuple[Level, ...]] = LEVELS
     scores_at_once: ClassVar[bool] = False
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
@@ -166,7 +166,7 @@ class TextToSql(DatasetEnvironment[SqlRow], ProceduralEnvironment[SqlTaskSpec, S
 
         async def find_fault(answer: str) -> str:
             try:
-                return str(await run(answer))
+                return str(await run(strip_markup(answer)))
             except WorkExceeded as exceeded:
                 if exceeded.limit == "seconds":  # wall-clock time grows on a busy machine: not the query's fault
                     raise

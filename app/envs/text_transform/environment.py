@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar, Final
 from pydantic import Field, TypeAdapter
 
 from app.domain.values import Frozen, WholeNumber, digest
+from app.ports.environment import RefusedSpelling
 from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, read_packaged_data
@@ -84,7 +85,14 @@ CHANGES: Final[Mapping[str, _Change]] = {**_ANYWHERE, **_LAST}
 
 class TextTransform(ProceduralEnvironment[TransformExercise, TextTransformParams]):
     name: ClassVar[str] = "text_transform"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
+    ignores_markup: ClassVar[bool] = True
+    refused_spellings: ClassVar[tuple[RefusedSpelling, ...]] = (
+        RefusedSpelling(
+            kinds=("text: first letter's case",),
+            because="The letters are the task, and so is their case.",
+        ),
+    )
     levels: ClassVar[tuple[Level, ...]] = LEVELS
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"words": digest(_WORDS)}

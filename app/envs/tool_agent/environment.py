@@ -70,7 +70,7 @@ class ToolAgentParams(Frozen):
 
 class ToolAgent(Environment):
     name: ClassVar[str] = "tool_agent"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     scores_at_once: ClassVar[bool] = True
     Params: ClassVar[type[BaseModel]] = ToolAgentParams
     multi_turn: ClassVar[bool] = True
@@ -80,6 +80,16 @@ class ToolAgent(Environment):
             strategy="gibberish",
             share=None,
             because="The words around what was asked for are free; near misses change what was asked for.",
+        ),
+        FreeReward(
+            strategy="two_answers",
+            share=None,
+            because="Sentences of other tasks hold no other value of the kind that was asked for; `hedge` adds those.",
+        ),
+        FreeReward(
+            strategy="denied",
+            share=0.5,
+            because="A denial of another part of the sentence, such as of a deed that the service shows, is not read.",
         ),
     )
 

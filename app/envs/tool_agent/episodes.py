@@ -271,6 +271,14 @@ MOST_REPLIED: Final = 2_000
 _NUMBER_GROUP: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DIGITS: Final = re.compile(r"\d+")
 _WORD: Final = re.compile(r"\w+")
+_FALSE: Final = "(?:wrong|false|untrue|incorrect|not (?:true|so|right|correct))"
+_WRONG: Final = re.compile(rf"\b(?:that|this|which) (?:is|was) {_FALSE}\b|(?:^|[.!?]\s)\s*is {_FALSE}\b")
+"""Said of what stands before it."""
+_DENIES: Final = re.compile(
+    rf"^\W*not (?:the|it|that|this|you|your)\b[^:]*$|\banything but\b|\b(?:is|are|was|were) {_FALSE}\b"
+)
+_NOT_BEFORE: Final = re.compile(r"(?:\bnot|\bnever|n['’]t)(?: (?:the|an?|at|on|in|for|to|by))?\W{0,4}$")
+"""Right before a value; `not only 5` is none, since a word is between."""
 _ENDS: Final = re.compile(r"[.;!?](?=\s|$)|\n")
 _ITEM: Final = re.compile(r"^\W*\d{1,2}[.)]")
 _JOINED: Final = re.compile(r"(?:[\s,/|&*•\"'`]|\b(?:and|or|the|an?|either|maybe|perhaps|possibly|else)\b)*")
@@ -320,9 +328,19 @@ def _gives_answer(reply: str, kind: AnswerKind, accepted: set[str], context: str
     frames = [
         (_blank_values(sentence, matches), {one.value for one in matches}) for sentence, matches in sentences if matches
     ]
+    if _WRONG.search(reply) or any(_is_denied(sentence, matches, accepted) for sentence, matches in sentences):
+        return False
     of_answers = {frame for frame, values in frames if values <= accepted}
     repeated = of_answers & {frame for frame, values in frames if values - accepted}
     return not repeated and not any(_has_list(sentence, matches, accepted) for sentence, matches in sentences)
+
+
+def _is_denied(sentence: str, matches: Sequence[FoundValue], accepted: set[str]) -> bool:
+    """Whether a sentence with an answer says that it is not so."""
+    answers = [one for one in matches if one.value in accepted]
+    return bool(answers) and (
+        _DENIES.search(sentence) is not None or any(_NOT_BEFORE.search(sentence, 0, one.start) for one in answers)
+    )
 
 
 def _blank_values(sentence: str, matches: Sequence[FoundValue]) -> str:

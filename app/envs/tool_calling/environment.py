@@ -77,6 +77,11 @@ class ToolCalling(DatasetEnvironment[ToolRow]):
             share=None,
             because="The case of plain words does not matter unless the schema lists its values.",
         ),
+        FreeReward(
+            strategy="field_changed",
+            share=0.3,
+            because="An argument may be left out where its value is the default of the schema.",
+        ),
     )
 
     row_forms: ClassVar[tuple[type[BaseModel], ...]] = (ToolRow,)

@@ -150,20 +150,24 @@ def create_records_router(
         by: Annotated[
             Name | None,
             Query(
-                description="Also break down by `judge`, `dataset`, or this key of the tasks' metadata: `character`.",
+                description="Also break down by `judge`, `dataset`, or this key of the tasks' metadata: `character`. "
+                "`label`: by the key of each environment.",
             ),
         ] = None,
         judge: Annotated[
             Name | None, Query(description="Only groups that this judge scored. Not with another `by` than `judge`.")
         ] = None,
+        min_step: Annotated[int | None, Query(ge=0, lt=2**53, description="Only this policy step or later.")] = None,
+        max_step: Annotated[int | None, Query(ge=0, lt=2**53, description="Only this policy step or earlier.")] = None,
     ) -> StatisticsView:
         if run is not None and bounds.allows_run(run):  # of another run nobody is told whether there is one
             await runs.require(run, "query.run")
         labelled = _find_labelled(catalogue, by, judge)
         breakdown = _choose_breakdown(by, judge, bool(labelled))
         uncounted = await views.count_uncounted()
-        rows = await views.get_statistics(env, run, by=breakdown, judge=judge, bounds=bounds)
-        _require_environment(catalogue, bounds, env, is_empty=not rows)
+        steps = {"min_step": min_step, "max_step": max_step}
+        rows = await views.get_statistics(env, run, by=breakdown, judge=judge, **steps, bounds=bounds)
+        _require_environment(catalogue, bounds, env, is_empty=not rows and min_step is None and max_step is None)
         shown = tuple(row for row in rows if not labelled or row.environment in labelled)
         return StatisticsView(rows=shown, uncounted=uncounted)
 
@@ -204,11 +208,11 @@ def _require_environment(catalogue: Catalogue, bounds: KeyBounds, name: str | No
 
 
 def _find_labelled(catalogue: Catalogue, by: str | None, judge: str | None) -> set[str]:
-    """The environments whose tasks are labelled by this key; none for `judge`, `dataset` and no key."""
+    """The environments whose tasks are labelled by this key; none for `judge`, `dataset`, `label` and no key."""
     if by in {None, "judge"}:
         return set()
     labelled = {name for name, kind in catalogue.classes.items() if kind.stats_label == by}
-    if not labelled and by != "dataset":
+    if not labelled and by not in {"dataset", "label"}:
         raise InvalidRequest("no environment has statistics by this key", field="query.by")
     if judge is not None:
         raise InvalidRequest("statistics of one judge are not broken down by another key", field="query.judge")
@@ -216,7 +220,7 @@ def _find_labelled(catalogue: Catalogue, by: str | None, judge: str | None) -> s
 
 
 def _choose_breakdown(by: str | None, judge: str | None, labelled: bool) -> StatisticsBreakdown | None:
-    if labelled:
+    if labelled or by == "label":
         return "label"
     if by == "dataset":
         return "dataset"

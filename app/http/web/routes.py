@@ -11,6 +11,7 @@ uses what is documented: a route's class, its `get_route_handler`, and `FastAPI.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from threading import RLock
@@ -27,7 +28,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import BaseRoute, compile_path, get_name
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from app.domain.values import MEBIBYTE, remember
 from app.http.web.api_keys import RequireGroup, build_gate
@@ -281,12 +282,14 @@ async def _send_model(answer: BaseModel, send: Send) -> None:
 
 
 class _RouteIndex:
-    """Finds direct routes by their path, or by how it begins. `app` tries all routes one after the other."""
+    """Finds routes by their path, or by how it begins: the framework compares a path with each of some 280 routes.
+    Direct routes are handled at once. Of all others, in their order, the framework's own router gets those that may
+    match."""
 
-    def __init__(self, routes: Iterable[BaseRoute], app: ASGIApp) -> None:
+    def __init__(self, router: APIRouter) -> None:
         self._by_path: dict[str, DirectRoute] = {}
         self._by_beginning: dict[str, list[DirectRoute]] = {}
-        for route in routes:
+        for route in router.routes:
             if isinstance(route, DirectRoute):
                 beginning, parameter, _ = route.path.partition("{")
                 if parameter:
@@ -294,19 +297,36 @@ class _RouteIndex:
                 else:
                     self._by_path[route.path] = route
         self._beginnings = tuple(self._by_beginning)
-        self._app = app
+        self._app = router.middleware_stack
+        self._router = router
+        firsts = {_find_first_part(route) for route in router.routes} - {None}
+        self._by_first_part = {
+            first: _narrow(router, [route for route in router.routes if _find_first_part(route) in {None, first}])
+            for first in firsts
+        }
+        paths = {path for route in router.routes if "{" not in (path := getattr(route, "path", "{"))}
+        self._by_whole_path = {path: self._narrow_to(path) for path in paths}
+
+    def _narrow_to(self, path: str) -> APIRouter:
+        routes = [route for route in self._router.routes if not _is_of_others(route, path)]
+        return _narrow(self._router, routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route, parts = self._find_route(scope) if scope["type"] == "http" else (None, {})
-        if route is None:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope.update({"endpoint": route.endpoint, "path_params": parts, "route": route})
-        await route.handle(scope, receive, send)
+        path = get_route_path(scope)
+        route, parts = self._find_route(path, scope["method"])
+        if route is not None:
+            scope.update({"endpoint": route.endpoint, "path_params": parts, "route": route})
+            await route.handle(scope, receive, send)
+            return
+        narrowed = self._by_whole_path.get(path) or self._by_first_part.get(_split_first_part(path))
+        scope["router"] = self._router  # links are made by all routes
+        await (self._app if narrowed is None else narrowed.app)(scope, receive, send)
 
-    def _find_route(self, scope: Scope) -> tuple[DirectRoute | None, dict[str, str]]:
+    def _find_route(self, path: str, method: str) -> tuple[DirectRoute | None, dict[str, str]]:
         """With the parts of the path that it names."""
-        path, method = get_route_path(scope), scope["method"]
         route = self._by_path.get(path)
         if route is not None:
             return (route, {}) if method in (route.methods or ()) else (None, {})
@@ -319,6 +339,30 @@ class _RouteIndex:
         return None, {}
 
 
+def _narrow(router: APIRouter, routes: Sequence[BaseRoute]) -> APIRouter:
+    """A router that is the same but for its routes."""
+    narrowed = copy(router)
+    narrowed.routes = [*routes]
+    return narrowed
+
+
+def _split_first_part(path: str) -> str:
+    return path[1:].partition("/")[0]
+
+
+def _find_first_part(route: BaseRoute) -> str | None:
+    """None where a path may begin with anything."""
+    first = _split_first_part(getattr(route, "path", "/{"))
+    return None if "{" in first or not first else first
+
+
+def _is_of_others(route: BaseRoute, path: str) -> bool:
+    """Whether this path, or what it is redirected to, can never lead to the route."""
+    pattern = getattr(route, "path_regex", None)
+    redirected = path.rstrip("/") if path.endswith("/") else f"{path}/"
+    return pattern is not None and not pattern.match(path) and not pattern.match(redirected)
+
+
 def install_routing(router: APIRouter, require_group: RequireGroup) -> None:
     """Guards every route, and indexes the direct ones. Call it once all routes are there: none may be replaced
     afterwards. `require_group` raises NotFound for a group of others. LookupError for a route of which nothing says who
@@ -328,4 +372,4 @@ def install_routing(router: APIRouter, require_group: RequireGroup) -> None:
         if gate is not None:
             # The routes are of several classes, of other packages too: what they share is this method.
             route.handle = partial(gate.handle, route.handle)  # type: ignore[method-assign]
-    router.middleware_stack = _RouteIndex(router.routes, router.middleware_stack)
+    router.middleware_stack = _RouteIndex(router)

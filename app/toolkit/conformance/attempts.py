@@ -1,8 +1,9 @@
 """Completions that a policy may try instead of doing the task, by strategy and variant.
 
 Guesses are learnt from prompts and right answers of other tasks: constants, rules by features of the prompt, echoes.
-Changes begin with the right answer and spoil it: near misses, hedges, gibberish of the same form. Junk is what a policy
-would try first, and hostile texts are what breaks parsers. All of them are drawn from seeds, so a run can be repeated.
+Changes begin with the right answer and spoil it: near misses, hedges, gibberish of the same form, and the probes of
+`probes`. Junk is what a policy would try first, and hostile texts are what breaks parsers. All of them are drawn from
+seeds, so a run can be repeated.
 """
 
 import contextlib
@@ -20,6 +21,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
 from app.ports.environment import Environment
+from app.toolkit.conformance.probes import STRATEGIES as PROBES
+from app.toolkit.conformance.probes import Expected, ProbedRow, build_probes
 from app.toolkit.conformance.subject import NumberedTask, format_prompt
 from app.toolkit.seeded import SeededRandom
 
@@ -77,26 +80,30 @@ class WrittenAnswer:
 
 @dataclass(frozen=True)
 class _RightAnswer:
-    """The answer of a right completion. `place` builds that completion with another text at the answer's place, or None
-    where the text cannot stand there."""
+    """The answer of a right completion. `place` builds that completion with another text at the answer's place, `say`
+    with another last reply; both are None where the text cannot stand there."""
 
     written: WrittenAnswer
-    place: Callable[[str], Completion | None]
+    before: str
+    after: str
+    say: Callable[[str], Completion | None]
+
+    def place(self, text: str) -> Completion | None:
+        return self.say(f"{self.before}{text}{self.after}")
 
 
 def _find_right_answer(gold: Completion) -> _RightAnswer:
     """The answer of a right completion: of an episode, that of its last reply."""
     if gold.text is not None:
-        written, before, after = split_answer(gold.text)
-        return _RightAnswer(written, lambda text: Completion(text=f"{before}{text}{after}"))
+        return _RightAnswer(*split_answer(gold.text), lambda text: Completion(text=text))
     *earlier, last = gold.messages or (Message(role="assistant", content=""),)
     if last.tool_calls:
         calls = [call.function.model_dump(mode="json") for call in last.tool_calls]
         written = WrittenAnswer(_CALLS_FORM, json.dumps(calls, ensure_ascii=False))
-        return _RightAnswer(written, lambda text: _end_with(earlier, _read_calls(text)))
-    written, before, after = split_answer(last.content or "")
+        return _RightAnswer(written, "", "", lambda text: _end_with(earlier, _read_calls(text)))
     return _RightAnswer(
-        written, lambda text: _end_with(earlier, Message(role="assistant", content=f"{before}{text}{after}"))
+        *split_answer(last.content or ""),
+        lambda text: _end_with(earlier, Message(role="assistant", content=text)),
     )
 
 
@@ -299,11 +306,11 @@ def _keep_seen(match: re.Match[str], seen: AbstractSet[str]) -> str:
 
 
 def _join_candidates(task: ChangedTask, between: str, sentence: str, most: int = _LISTED) -> str | None:
-    """Calls are hedged by more calls, a text by more texts, a sentence by more values for each that it names."""
+    """Calls are hedged by more calls, the sentence that ends an episode by more values for each that it names."""
     if task.answer.form == _CALLS_FORM:
         others = [call for text in _vary_digits(task.answer.text, most, task.draws) for call in _load_calls(text)]
         return json.dumps([*others, *_load_calls(task.answer.text)], ensure_ascii=False) if others else None
-    parts = _find_stated_values(task) or [task.answer.text]
+    parts = _find_stated_values(task)
     listed = [_list_candidates(task, part)[:most] for part in parts]
     if not any(listed):
         return None
@@ -326,12 +333,9 @@ def _find_stated_values(task: ChangedTask) -> list[str]:
 
 
 def _list_candidates(task: ChangedTask, right: str) -> list[str]:
-    """Values of the same name, then the same with other numbers, then other answers."""
-    around = _vary_digits(right, _LISTED, task.draws)
-    foreign = [
-        one.text for one in task.draws.some(task.known.answers, _LISTED) if one.form == task.answer.form != WHOLE
-    ]
-    return [*dict.fromkeys([*_list_named_alike(task, right), *(one for one in [*around, *foreign] if one != right)])]
+    """Values of the same name, then the same with other numbers."""
+    around = [one for one in _vary_digits(right, _LISTED, task.draws) if one != right]
+    return [*dict.fromkeys([*_list_named_alike(task, right), *around])]
 
 
 def _list_named_alike(task: ChangedTask, value: str) -> list[str]:
@@ -429,22 +433,6 @@ _JUNK: Final[Mapping[str, str]] = {
 }
 """By description."""
 
-HARD: Final[Sequence[str]] = (
-    "\x00",
-    "\u202e#### 7",
-    "{" * 50_000,
-    "9" * 100_000,
-    "\\boxed{" * 20_000,
-    "<think>" * 20_000,
-    "<answer>" * 20_000,
-    "\ufeff",
-    "(" * 50_000,
-    "\ud800",
-    "<answer>" + "[" * 5_000 + "</answer>",
-    "<answer>" + "9" * 5_000 + "</answer>",
-)
-"""Texts that break parsers: endless nesting, numbers and tags, invalid characters."""
-
 PIECES: Final[Sequence[str]] = (
     *("<answer>", "</answer>", "<ANSWER>", "<think>", "</think>", "<|im_end|>", "\\boxed{", "}", "#### ", "answer is "),
     *("0", "7", "42", "-1", "1/2", "1e999", "nan", "9" * 400, "(", ")", "+", "*", "/", ",", " ", "\n", "\x00"),
@@ -453,14 +441,10 @@ PIECES: Final[Sequence[str]] = (
 )
 
 
-def build_junk(task: Task, gold: Completion | None) -> dict[str, str]:
-    """Junk replies by description, including the right answer in places where it does not count."""
-    prompt = "\n".join(message.content or "" for message in task.messages)
-    found = {**_JUNK, "the prompt": prompt, "the prompt as the answer": f"<answer>{prompt}</answer>"}
-    if gold is not None and gold.text is not None:
-        found["the right answer while thinking"] = f"<think>{gold.text}</think>"
-        found["the right answer in thinking that never ends"] = f"<think>{gold.text}"
-    return found
+def build_junk(task: Task) -> dict[str, str]:
+    """Junk replies by description."""
+    prompt = format_prompt(task)
+    return {**_JUNK, "the prompt": prompt, "the prompt as the answer": f"<answer>{prompt}</answer>"}
 
 
 def generate_hostile(count: int) -> Iterator[str]:
@@ -628,6 +612,8 @@ _FORMULAS: Final[Mapping[str, Callable[[Sequence[float]], str]]] = {
 
 # The strategies, and the attempts at a task
 
+_DOUBLED: Final = frozenset({"foreign_value"})
+"""Probes that attempts send already: the right answer of another task, with several turns where it has them."""
 STRATEGIES: Final[Mapping[str, str]] = {
     "constant": "The same answer to every task: the best one of those that are right most often.",
     "prompt_features": "What was right most often for prompts alike: by the kind of question, the length, the numbers "
@@ -639,11 +625,16 @@ STRATEGIES: Final[Mapping[str, str]] = {
     "near_miss_case": "The right answer with one word in the other case.",
     "near_miss_unit": "The right answer with another unit.",
     "near_miss_range": "The right answer with narrower or wider ranges of characters, such as those that were seen.",
-    "hedge": "A list of candidates, the right one among them.",
-    "gibberish": "An answer of the right form with invented words and numbers, or with nothing in it.",
+    "hedge": "Candidates beside each right call, or beside each right value in the sentence that ends an episode.",
+    "gibberish": "An answer of the right form with invented words and numbers, or a call without arguments.",
+    **{name: sends for name, sends in PROBES.items() if name not in _DOUBLED},
 }
 GUESSES: Final = frozenset({"constant", "prompt_features", "foreign_answer", "echo"})
-"""Strategies that do not know the right answer."""
+"""Strategies that learn from other tasks, and do not know the right answer."""
+BY_LUCK: Final = GUESSES | {"prompt_in_form", "spray"}
+"""Strategies that may be right by luck."""
+_WRONG: Final = 30
+"""Other tasks from which a probe may take wrong values."""
 _COMMON_WORD: Final = 0.02
 """A word that so many prompts have is no rare one."""
 
@@ -657,6 +648,12 @@ ALL_TASKS: Final = "all"
 
 AttemptName = tuple[str, str]
 """Strategy and variant."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    completion: Completion
+    expected: Expected = "nothing"
 
 
 @dataclass(frozen=True)
@@ -683,11 +680,30 @@ class AttemptBuilder:
         self._known = _collect_known(answers, [one.prompt.text for one in taught])
         self._form = Counter(answer.form for _, answer in answers).most_common(1)[0][0] if answers else WHOLE
 
-    def build(self, task: TaughtTask) -> dict[AttemptName, Completion]:
+    def build(self, task: TaughtTask) -> dict[AttemptName, Attempt]:
         """All attempts that apply to a task, those that are the known right answer aside."""
         own = task.gold
-        attempts = chain(self._build_guesses(task), self._build_changes(task))
-        return {name: made for name, made in attempts if made is not None and (name[0] in GUESSES or made != own)}
+        unpaid = chain(self._build_guesses(task), self._build_changes(task))
+        attempts = {
+            name: Attempt(made) for name, made in unpaid if made is not None and (name[0] in GUESSES or made != own)
+        }
+        return attempts | {name: one for name, one in self._build_probes(task) if one.completion != own}
+
+    def _build_probes(self, task: TaughtTask) -> Iterator[tuple[AttemptName, Attempt]]:
+        right = task.right
+        if right is None:
+            return
+        row = ProbedRow(
+            prompt=task.prompt.text,
+            right=f"{right.before}{right.written.text}{right.after}",
+            answer=right.written.text,
+            form=f"{right.before}{{answer}}{right.after}",
+            wrong=tuple(self._draw_wrong(task, right.written.form)),
+        )
+        for probe in build_probes(row, seed=0):
+            completion = right.say(probe.text)
+            if completion is not None and probe.strategy not in _DOUBLED:
+                yield (probe.strategy, probe.kind), Attempt(completion, probe.expected)
 
     def _build_guesses(self, task: TaughtTask) -> Iterator[tuple[AttemptName, Completion | None]]:
         for answer in self._guesser.constants:
@@ -702,6 +718,13 @@ class AttemptBuilder:
             other = SeededRandom(f"foreign answer {task.one}").one(others)
             yield ("foreign_answer", ""), self._repeat(task, other.gold)
 
+    def _draw_wrong(self, task: TaughtTask, form: str) -> Iterator[str]:
+        """Values of tasks whose right answer is not right for this one, too."""
+        for other in SeededRandom(f"wrong values {task.one}").some(self._taught, _WRONG):
+            right = other.right
+            if right and right.written.form == form and not self._environment.equivalent(task.one.task, other.one.task):
+                yield right.written.text
+
     def _build_changes(self, task: TaughtTask) -> Iterator[tuple[AttemptName, Completion | None]]:
         right = task.right
         if right is None or task.gold is None:
@@ -712,7 +735,7 @@ class AttemptBuilder:
         for strategy, variants in {**_NEAR_MISSES, "hedge": _HEDGES, "gibberish": _GIBBERISH}.items():
             for variant, change in variants.items():
                 yield (strategy, variant), _place_change(right, change, changed)
-        for name, text in _iterate_empty_forms(task.one.task, right.written.form):
+        for name, text in _iterate_empty_calls(task.one.task, right.written.form):
             yield ("gibberish", name), right.place(text)
         if len(task.gold.messages or ()) > 1 and right.written.form == WHOLE:
             yield CONTROL, right.place(_strip_values(right.written.text))
@@ -788,10 +811,8 @@ def _iterate_echoes(prompt: str) -> Iterator[tuple[str, str]]:
         yield "its example", found[1] or found[2]
 
 
-def _iterate_empty_forms(task: Task, form: str) -> Iterator[tuple[str, str]]:
-    if form != _CALLS_FORM:
-        yield "nothing", ""
-        return
-    for place, tool in enumerate(task.tools[:3]):
+def _iterate_empty_calls(task: Task, form: str) -> Iterator[tuple[str, str]]:
+    """Calls of the first tools. The probes know the other forms."""
+    for place, tool in enumerate(task.tools[:3] if form == _CALLS_FORM else ()):
         call = WrittenAnswer(_CALLS_FORM, f'[{{"name": "{tool.function.name}", "arguments": {{}}}}]')
         yield f"a call of tool {place} without arguments", call.text

@@ -1,15 +1,15 @@
 """Conformance: what every environment guarantees, each guarantee as a check that yields findings with a likely fix.
 
 Tasks are deterministic, distinct and apart by split, and give nothing away. Only the right answer is rewarded, for any
-text. Strategies that do not do the task earn no more than the environment states: each is chosen on one half of the
-tasks and paid on the other, so that what it earns is no luck. Episodes end, replay identically and cannot be forged.
+text and however it is spelled. Strategies that do not do the task earn no more than the environment states. Episodes
+end, replay identically and cannot be forged.
 """
 
 import inspect
 import json
 import time
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from statistics import median
@@ -20,21 +20,14 @@ from pydantic import TypeAdapter, ValidationError
 from app.domain.errors import InvalidRequest
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Turn
-from app.domain.values import Z_99, Name, Proportion, estimate_tokens
-from app.ports.environment import Environment, FreeReward
-from app.toolkit.conformance.attempts import (
-    ALL_TASKS,
-    CONTROL,
-    GUESSES,
-    HARD,
-    STRATEGIES,
-    AttemptBuilder,
-    AttemptName,
-    TaughtTask,
-    build_junk,
-    build_taught_task,
-    generate_hostile,
-    list_groups,
+from app.domain.values import Name, estimate_tokens
+from app.ports.environment import Environment
+from app.toolkit.conformance.attempts import build_junk, generate_hostile
+from app.toolkit.conformance.probes import HARD
+from app.toolkit.conformance.strategies import (
+    measure_rewards,
+    right_answers_are_paid_in_any_spelling,
+    strategies_earn_what_is_stated,
 )
 from app.toolkit.conformance.subject import (
     SPLITS,
@@ -46,12 +39,10 @@ from app.toolkit.conformance.subject import (
     EnvironmentBroke,
     NumberedTask,
     Spread,
-    StrategyFigure,
     compute_sample_digest,
     format_prompt,
     shorten_reply,
 )
-from app.toolkit.seeded import SeededRandom
 
 # Tasks: deterministic, distinct, separate splits, no leaked answers
 
@@ -195,8 +186,6 @@ async def labels_agree(subject: CheckSubject) -> AsyncIterator[ConformanceFindin
 
 _KNOWN: Final = 0.5
 """Minimum fraction of tasks with a known right answer, for environments without judges."""
-_DUMPED: Final = 9
-"""Other right answers before and after the task's own."""
 
 _UNSCORED = (
     "Unscored means that the service failed. Return a score for every text; unreadable text earns 0. "
@@ -255,7 +244,7 @@ async def strangers_earn_nothing(subject: CheckSubject) -> AsyncIterator[Conform
 
 async def junk_earns_nothing(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
     for one in subject.make_sample(4 if subject.is_judged else None):
-        for kind, reply in build_junk(one.task, subject.environment.gold(one.task)).items():
+        for kind, reply in build_junk(one.task).items():
             (score,) = await subject.score(one, [reply])
             if score.reward is None or score.reward > subject.most:
                 yield ConformanceFinding(
@@ -266,36 +255,12 @@ async def junk_earns_nothing(subject: CheckSubject) -> AsyncIterator[Conformance
                 )
 
 
-async def a_list_of_answers_earns_nothing(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
-    """Many answers in tags or boxes, the right one among them, count as none."""
-    for split in SPLITS:
-        known = [
-            (one, text)
-            for one in subject.make_tasks(split, 2 * _DUMPED + 1)
-            if (text := _find_tagged_gold(subject, one))
-        ]
-        texts = [text for _, text in known]
-        for number, (one, own) in enumerate(known):
-            others = [text for text in [*texts[number + 1 :], *texts[:number]] if text != own]
-            half = len(others) // 2
-            if not others:
-                continue
-            (score,) = await subject.score(one, ["\n".join([*others[:half], own, *others[half:]])])
-            if score.reward != 0.0:
-                yield ConformanceFinding(
-                    task=str(one),
-                    expected=f"0 for {len(others) + 1} answers of which one is right",
-                    came=_describe_score(score),
-                    mend="Treat different answers as no answer, as `app.toolkit.answers` does.",
-                )
-
-
 async def no_text_breaks_it(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
     """With `chance`, a nonsense text may be right too."""
     tasks = subject.make_tasks("train", 200)
     most = 1.0 if subject.environment.chance else subject.most
     generated = generate_hostile(subject.depth.sample if subject.is_judged else subject.depth.texts)
-    for number, text in enumerate([*HARD, *generated]):
+    for number, text in enumerate([*HARD.values(), *generated]):
         one = tasks[number % len(tasks)]
         (score,) = await subject.score(one, [text])
         if subject.is_judged and score.reason == "language_unknown":
@@ -330,7 +295,7 @@ async def scores_come_in_order(subject: CheckSubject) -> AsyncIterator[Conforman
 async def scoring_twice_says_the_same(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
     for one in subject.make_sample(2):
         gold = subject.environment.gold(one.task)
-        replies: Sequence[str | Completion] = [*build_junk(one.task, gold).values(), *([gold] if gold else [])]
+        replies: Sequence[str | Completion] = [*build_junk(one.task).values(), *([gold] if gold else [])]
         first, second = await subject.score(one, replies), await subject.score(one, replies)
         for reply, once, again in zip(replies, first, second, strict=False):
             if once != again:
@@ -348,20 +313,9 @@ def _describe_score(score: Score) -> str:
 
 
 def _suggest_fix(kind: str) -> str:
-    if "thinking" in kind:
-        return (
-            "Thinking does not count as an answer: `app.toolkit.answers` removes it, `app.toolkit.answers` shows how."
-        )
     if "prompt" in kind:
         return "The answer is found in the echoed prompt. Read only the committed answer, in full."
     return "Read one declared answer format in full, and reject everything else; no answer earns no reward."
-
-
-def _find_tagged_gold(subject: CheckSubject, one: NumberedTask) -> str | None:
-    """The right answer if it is marked by tags or a box, else None."""
-    gold = subject.environment.gold(one.task)
-    text = None if gold is None or subject.is_judged or one.task.max_turns > 1 else gold.text
-    return text if text is not None and ("<answer>" in text or "\\boxed{" in text) else None
 
 
 # Checks of multi-turn environments: episodes end, replay identically, and cannot be forged.
@@ -469,156 +423,6 @@ def _find_refused_field(subject: CheckSubject, one: NumberedTask, messages: tupl
     return None
 
 
-# What strategies earn that do not do the task: learnt on one half of the tasks, paid on the other
-
-_MORE_PAID: Final = 0.5
-"""A control that earns more shows that no answer was asked for."""
-_LUCK: Final = 0.02
-"""What guesses may earn without a statement: even where every answer is another one, some are right by luck."""
-
-_Rewards = Mapping[AttemptName, Mapping[str, Sequence[float]]]
-"""By attempt and group."""
-
-
-async def measure_strategies(subject: CheckSubject) -> tuple[StrategyFigure, ...]:
-    """By strategy and group. Nothing for judged environments: `judges check` measures judges. Cached."""
-    if subject.strategies is None:
-        subject.strategies = (
-            () if subject.is_judged else tuple([*_sum_up(subject.environment, *await _score_all(subject))])
-        )
-    return subject.strategies
-
-
-def _find_allowed_share(environment: Environment, strategy: str) -> float | None:
-    """What the environment states for a strategy; None where there is nothing to measure."""
-    shares = {stated.strategy: stated.share for stated in environment.free_rewards}
-    luck = max(environment.chance, _LUCK) if strategy in GUESSES else 0.0
-    return shares.get(strategy, luck)
-
-
-async def _score_all(subject: CheckSubject) -> tuple[_Rewards, _Rewards]:
-    tasks = [build_taught_task(subject.environment, one) for one in subject.make_tasks("train")]
-    halves: tuple[list[TaughtTask], list[TaughtTask]] = ([], [])
-    for task in tasks:
-        halves[SeededRandom(f"half of {task.one}").below(2)].append(task)
-    taught, paid = halves
-    builder = AttemptBuilder(subject.environment, taught)
-    count = subject.depth.guessed_programs if subject.environment.runs_programs else subject.depth.guessed
-    return await _score_attempts(subject, builder, taught[:count]), await _score_attempts(
-        subject, builder, paid[:count]
-    )
-
-
-async def _score_attempts(subject: CheckSubject, builder: AttemptBuilder, tasks: Sequence[TaughtTask]) -> _Rewards:
-    rewards: dict[AttemptName, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for task in tasks:
-        made = {name: one for name, one in builder.build(task).items() if _is_measured(subject.environment, name[0])}
-        scores = await subject.score(task.one, [*made.values()])
-        earned = {name: score.reward for name, score in zip(made, scores, strict=True) if score.reward is not None}
-        # Where a reply without what was asked for is paid, a changed right answer proves nothing.
-        asked_nothing = earned.get(CONTROL, 0.0) > _MORE_PAID
-        for name, reward in earned.items():
-            if name[0] in GUESSES or not asked_nothing:
-                for group in list_groups(subject.environment, task.one):
-                    rewards[name][group].append(reward)
-    return rewards
-
-
-def _is_measured(environment: Environment, strategy: str) -> bool:
-    return _find_allowed_share(environment, strategy) is not None
-
-
-def _sum_up(environment: Environment, learnt: _Rewards, paid: _Rewards) -> Iterator[StrategyFigure]:
-    groups = dict.fromkeys(group for by_group in paid.values() for group in by_group)
-    for strategy in STRATEGIES:
-        for group in groups:
-            best = _choose_variant(strategy, group, learnt)
-            rewards = paid.get(best, {}).get(group, []) if best else []
-            share = Proportion(sum(rewards), len(rewards))
-            if best and (value := share.value) is not None and (interval := share.compute_interval(Z_99)):
-                low, high = interval
-                yield StrategyFigure(
-                    strategy=strategy,
-                    variant=best[1],
-                    group=group,
-                    tasks=share.trials,
-                    paid=value,
-                    low=low,
-                    high=high,
-                    allowed=_find_allowed_share(environment, strategy) or 0.0,
-                )
-
-
-def _choose_variant(strategy: str, group: str, learnt: _Rewards) -> AttemptName | None:
-    """The one that surely earns most, by the lower end of its interval, then by its mean."""
-    shares = {
-        name: Proportion(sum(by_group[group]), len(by_group[group]))
-        for name, by_group in learnt.items()
-        if name[0] == strategy and group in by_group
-    }
-    return max(shares, key=lambda name: ((shares[name].interval or (0.0,))[0], shares[name].value or 0.0), default=None)
-
-
-# Strategies earn what the environment states: neither more, nor much less
-
-_STALE: Final = 2
-"""A statement is stale when it is so many times the upper end of the interval over all tasks, and what is paid at any
-level."""
-
-
-async def strategies_earn_what_is_stated(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
-    for finding in _find_unreadable_statements(subject.environment):
-        yield finding
-    figures = await measure_strategies(subject)
-    for figure in figures:
-        if figure.allowed < min(figure.low, figure.paid):
-            yield ConformanceFinding(
-                task=f"{figure.group}: {figure.strategy}, {figure.variant}".rstrip(", "),
-                expected=f"at most {figure.allowed:.1%} paid",
-                came=f"{figure.paid:.1%} of {figure.tasks} tasks (99 %: {figure.low:.1%} to {figure.high:.1%})",
-                mend="Find out what is paid, and pay it no more. What cannot be helped is stated in `free_rewards`, "
-                "with the reason.",
-            )
-    for stated in subject.environment.free_rewards:
-        for finding in _find_stale_statement(stated, figures):
-            yield finding
-
-
-def _find_unreadable_statements(environment: Environment) -> Iterator[ConformanceFinding]:
-    names = [stated.strategy for stated in environment.free_rewards]
-    for stated in environment.free_rewards:
-        wrong = (
-            f"there is no strategy {stated.strategy!r}"
-            if stated.strategy not in STRATEGIES
-            else f"{stated.strategy} is stated more than once"
-            if names.count(stated.strategy) > 1
-            else f"{stated.strategy} has no reason"
-            if not stated.because.strip()
-            else f"{stated.strategy} has no share, but sends answers that are not right"
-            if stated.share is None and stated.strategy in GUESSES
-            else ""
-        )
-        if wrong:
-            yield ConformanceFinding(
-                task="",
-                expected="each of `free_rewards` once, with a reason",
-                came=wrong,
-                mend=f"The strategies are {', '.join(STRATEGIES)}.",
-            )
-
-
-def _find_stale_statement(stated: FreeReward, figures: Sequence[StrategyFigure]) -> Iterator[ConformanceFinding]:
-    of_it = [figure for figure in figures if figure.strategy == stated.strategy]
-    most = max((figure.high if figure.group == ALL_TASKS else figure.paid for figure in of_it), default=0.0)
-    if stated.share is not None and stated.share > _STALE * most:
-        yield ConformanceFinding(
-            task="",
-            expected=f"{stated.strategy} to earn about {stated.share:.1%} somewhere, as `free_rewards` says",
-            came=f"at most {most:.1%}",
-            mend="State what is measured now.",
-        )
-
-
 # The checks, in order of execution
 
 MOST_FINDINGS: Final = 20
@@ -659,12 +463,12 @@ CHECKS: Final[Sequence[Check]] = (
     Check("The right answer earns 1.", gold_earns_one),
     Check("Another task's right answer earns nothing.", strangers_earn_nothing, _is_verified),
     Check("Junk earns nothing.", junk_earns_nothing),
-    Check("A list of answers earns nothing.", a_list_of_answers_earns_nothing, _is_verified),
     Check(
         "Strategies that do not do the task earn what is stated, and no more.",
         strategies_earn_what_is_stated,
         _is_verified,
     ),
+    Check("A right answer is paid in any spelling.", right_answers_are_paid_in_any_spelling, _is_verified),
     Check("No text breaks scoring or earns a reward by accident.", no_text_breaks_it),
     Check("A group gets one score per completion, in order.", scores_come_in_order),
     Check("Scoring twice gives the same scores.", scoring_twice_says_the_same),
@@ -741,7 +545,7 @@ async def measure_environment(subject: CheckSubject) -> ConformanceFigures:
         commonest_gold=max(right.values()) / len(golds) if golds else None,
         strangers_paid=sum(one.reward != 0.0 for one in met) / len(met) if met else None,
         chance=environment.chance,
-        strategies=await measure_strategies(subject),
+        rewards=await measure_rewards(subject),
     )
 
 
@@ -762,7 +566,7 @@ def _collect_junk(subject: CheckSubject, train: Sequence[NumberedTask]) -> list[
     """Junk replies of each kind in turn."""
     replies: list[tuple[NumberedTask, Completion]] = []
     for number, one in enumerate(train[: subject.depth.sample if subject.is_judged else _TIMED]):
-        texts = list(build_junk(one.task, subject.environment.gold(one.task)).values())
+        texts = list(build_junk(one.task).values())
         replies.append((one, Completion(text=texts[number % len(texts)])))
     return replies
 

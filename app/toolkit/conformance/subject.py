@@ -66,6 +66,28 @@ class StrategyFigure(Frozen):
     """What the environment states."""
 
 
+class RefusalFigure(Frozen):
+    """How often a right answer in another spelling or layout is refused."""
+
+    kind: str
+    tasks: int
+    refused: Unit
+    low: Unit
+    """Wilson's interval of 95 %, with `high`."""
+    high: Unit
+    because: str
+    """Why the environment refuses it; empty where it states nothing."""
+
+
+class MeasuredRewards(Frozen):
+    """Empty for judged environments."""
+
+    strategies: tuple[StrategyFigure, ...] = ()
+    refusals: tuple[RefusalFigure, ...] = ()
+    not_applied: tuple[str, ...] = ()
+    """Strategies that can send nothing here, such as numbers where no answer is one."""
+
+
 class ConformanceFigures(Frozen):
     """Measurements. Rates are per second of processor time of this process on one core; time in workers and programs
     counts only in `score_p99_ms_by_the_clock`."""
@@ -92,8 +114,7 @@ class ConformanceFigures(Frozen):
     """Share of tasks solved by another task's right answer; None for judged environments."""
     chance: FiniteNumber
     """The declared maximum of that share."""
-    strategies: tuple[StrategyFigure, ...]
-    """Empty for judged environments."""
+    rewards: MeasuredRewards
 
 
 class ConformanceReport(Frozen):
@@ -189,8 +210,8 @@ class CheckSubject:
         self._watch = watch
         self._tasks: dict[Split, list[NumberedTask]] = {split: [] for split in SPLITS}
         self._met: list[ForeignAnswer] | None = None
-        self.strategies: tuple[StrategyFigure, ...] | None = None
-        """The figures of `measure_strategies`, once they are measured."""
+        self.measured: MeasuredRewards | None = None
+        """What `measure_rewards` has measured."""
 
     def with_tools(self, tools: Tools) -> "CheckSubject":
         """A copy with other tools and the same task cache."""
@@ -234,6 +255,8 @@ class CheckSubject:
         try:
             scores = await self.environment.score(one.task, group, self._tools)
         except Exception as error:  # whatever an environment may raise
+            for reply in replies if len(replies) > 1 else ():
+                await self.score(one, [reply])  # raises for the reply that broke it
             raise EnvironmentBroke(error, f"scoring {shorten_reply(replies[0])}", str(one)) from error
         for _ in scores:
             self._watch()

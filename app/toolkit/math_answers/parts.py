@@ -185,6 +185,16 @@ def _is_one_bracket(text: str) -> bool:
     return False
 
 
+def _has_own_brackets(inside: str) -> bool:
+    """Whether none in it closes one before it: `1, 2) (or so` does."""
+    depth = 0
+    for character in inside:
+        depth += (character in _OPEN) - (character in _CLOSE)
+        if depth < 0:
+            return False
+    return True
+
+
 def _is_named(bare: str) -> bool:
     named = _read_named(bare)
     return named is not None and len(named.texts) > 1 and all(named.names)
@@ -398,7 +408,7 @@ def _split_plus_minus(item: str) -> tuple[str, ...]:
 def _read_tuple(text: str) -> AnswerParts | None:
     name, rest = _split_name(text)
     bare = rest if not name or rest.startswith("(") else text
-    if bare.startswith("(") and bare.endswith(")") and len(split_at(bare)) == 1:
+    if bare.startswith("(") and bare.endswith(")") and len(split_at(bare)) == 1 and _has_own_brackets(bare[1:-1]):
         bare = bare[1:-1]
     items = [_split_name(item) for item in split_items(bare)]
     if is_point(name):
@@ -511,6 +521,8 @@ def _read_interval(text: str) -> AnswerParts | None:
     """Brackets may point outward where an end is left out: `]1, 3]`."""
     ends = split_at(text[1:-1])
     if text[:1] not in ("(", "[", "]") or text[-1:] not in (")", "]", "[") or len(ends) != 2:
+        return None
+    if not _has_own_brackets(text[1:-1]):
         return None
     signs = text[0].replace("]", "(") + text[-1].replace("[", ")")
     return AnswerParts((_normalise_end(ends[0]), _normalise_end(ends[1])), signs)

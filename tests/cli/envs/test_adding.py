@@ -62,6 +62,7 @@ def test_a_server_is_tried_before_it_is_written_down(tmp_path: Path, monkeypatch
         [3, 3, 3],
     )
     assert json.loads(looked.stdout)["file"] == ""
+    assert look["check"] == f"atropos-envs graders check openenv+{server.url} --rows FILE"
     assert yaml.safe_load((tmp_path / "gateway.yaml").read_text()) == {
         "environments": {"game": {"serve": "openenv", "url": server.url, "max_turns": 3}}
     }

@@ -54,7 +54,8 @@ def test_a_check_fails_with_what_to_mend(broken: Path) -> None:
     assert "Another task's right answer earns nothing. failed" in words
     assert "expected: at most 0.0% of tasks solved by another task's right answer (`chance`) got: 80 of 80:" in words
     assert "fix: Answers repeat too often, so a constant answer would earn rewards" in words
-    assert "most is paid to: constant (all), 100.0% of 22 tasks" in words
+    assert "most is paid to: near_miss_digit (all), 100.0% of 40 tasks nothing to send for: near_miss_case," in words
+    assert "22 spellings and layouts of right answers: none refused" in words
     assert words.endswith(f"failed: 3 of {len(CHECKS)}")
 
 

@@ -25,8 +25,9 @@ from app.envs.reasoning_gym.environment import PackageTask, ReasoningGym
 from app.ports.environment import Tools
 from app.sandbox import workers
 from app.service.catalogue import ServedEnvironment
-from app.toolkit.conformance.attempts import HARD, generate_hostile
+from app.toolkit.conformance.attempts import generate_hostile
 from app.toolkit.conformance.checks import measure_strategies
+from app.toolkit.conformance.probes import HARD
 from app.toolkit.conformance.subject import CheckDepth, CheckSubject, StrategyFigure
 from tests.envs.replies import score_texts
 from tests.support.tables import read_table
@@ -99,7 +100,7 @@ def test_no_family_by_itself_pays_more_than_is_stated(runner: tuple[asyncio.Runn
     figures = runner[0].run(measure_strategies(subject))
     paid = [f"{one.strategy}: {one.paid:.1%}" for one in figures if _find_allowed(one) < min(one.low, one.paid)]
     task = subject.make_tasks("train")[0]
-    texts = [*HARD, *(f"<answer>{text}</answer>" for text in generate_hostile(GUESSED))]
+    texts = [*HARD.values(), *(f"<answer>{text}</answer>" for text in generate_hostile(GUESSED))]
     scores = runner[0].run(subject.score(task, texts))
     assert (paid, {(one.reward, one.reason) for one in scores}) == ([], {(0.0, None)})
 

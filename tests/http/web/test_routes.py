@@ -1,6 +1,7 @@
 """Routes of our own kinds answer and are documented as FastAPI's own, whatever is wrong with a request."""
 
 import threading
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from importlib.metadata import version
 from typing import Annotated
@@ -122,6 +123,39 @@ def test_a_lazy_route_answers_as_others_do(method: str, path: str, body: object)
 def test_a_name_that_no_route_has_is_missing() -> None:
     (route, *_) = (one for one in create_shop(LazyRoute).router.routes if isinstance(one, LazyRoute))
     assert (hasattr(route, "colour"), route.dependant.call is route.endpoint) == (False, True)
+
+
+def make_endpoint(said: str) -> Callable[[], Awaitable[str]]:
+    async def answer() -> str:
+        return said
+
+    return answer
+
+
+def create_town() -> FastAPI:
+    """With a path that several routes match, one that begins with anything, and one below which is another app."""
+    below, service = FastAPI(), FastAPI()
+    below.add_api_route("/x", make_endpoint("below"))
+    for path in ("/mill", "/mill/{door}", "/mill/back", "/{street}/3", "/inn/", "/inn/{room}/bed"):
+        for method in ("GET", "POST") if path == "/mill" else ("GET",):
+            service.add_api_route(path, make_endpoint(path), methods=[method])
+    service.mount("/below", below)
+    declare_access(service.router.routes, "read", "shared")
+    return service
+
+
+def find_endpoint(service: FastAPI, method: str, path: str) -> tuple[int, str | None, str | None, str]:
+    reply = TestClient(service).request(method, path, follow_redirects=False)
+    return reply.status_code, reply.headers.get("allow"), reply.headers.get("location"), reply.text
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
+def test_the_index_of_routes_changes_no_answer(method: str) -> None:
+    paths = "/ /below /below/x /mill /mill/ /mill/back /mill/3 /high/3 /high/4 /inn /inn/ /inn/2/bed /inn/2/bed/"
+    usual, indexed = create_town(), create_town()
+    install_routing(indexed.router, allow_group)
+    told = [(path, find_endpoint(indexed, method, path)) for path in paths.split()]
+    assert told == [(path, find_endpoint(usual, method, path)) for path in paths.split()]
 
 
 BEGUN, GOING = threading.Event(), threading.Event()

@@ -13,6 +13,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Split
 from app.ports.environment import Environment, Tools
+from app.toolkit.answers import parse_number
 from app.toolkit.conformance.checks import CHECKS, MOST_FINDINGS, Check
 from app.toolkit.conformance.subject import CheckDepth
 from app.toolkit.procedural import Level, LevelParams
@@ -31,6 +32,9 @@ class Sums(SmallSums):
 
     def make(self, draws: SeededRandom, level: Level, params: LevelParams) -> Sum:
         return Sum(one=draws.below(10**6), other=draws.below(10**6))
+
+    def fault(self, answer: str, made: Sum) -> str:
+        return "" if parse_number(answer) == int(self.solution(made)) else "it is another number"
 
 
 class Unnamed(Sums):
@@ -150,9 +154,9 @@ BITES: Mapping[str, type[Environment]] = {
     "labels_agree": Mislabelled,
     "gold_earns_one": Mistaken,
     "strangers_earn_nothing": Constant,
-    "junk_earns_nothing": Careless,
-    "a_list_of_answers_earns_nothing": Careless,
+    "junk_earns_nothing": Tired,
     "strategies_earn_what_is_stated": Near,
+    "right_answers_are_paid_in_any_spelling": Sleepy,
     "no_text_breaks_it": Fragile,
     "scores_come_in_order": Sleepy,
     "scoring_twice_says_the_same": Tired,

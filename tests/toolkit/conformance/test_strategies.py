@@ -13,7 +13,8 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Frozen
 from app.ports.environment import Environment, FreeReward, Tools
-from app.toolkit.conformance.checks import CHECKS, measure_strategies
+from app.toolkit.conformance.checks import CHECKS
+from app.toolkit.conformance.strategies import measure_rewards
 from app.toolkit.conformance.subject import CheckDepth, CheckSubject, StrategyFigure
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
@@ -147,7 +148,7 @@ def _measure(kind: type[Environment]) -> dict[str, StrategyFigure]:
     async def measure() -> tuple[StrategyFigure, ...]:
         async with open_tools(kind) as tools:
             environment = kind.open(ConfiguredDatasets({}))
-            return await measure_strategies(CheckSubject(environment, environment, tools, DEPTH))
+            return (await measure_rewards(CheckSubject(environment, environment, tools, DEPTH))).strategies
 
     return {one.strategy: one for one in asyncio.run(measure()) if one.group == "all"}
 
@@ -157,9 +158,9 @@ PAID: Sequence[tuple[type[Environment], str, float, float]] = (
     (Constant, "constant", 0.3, 0.7),
     (Choice, "prompt_features", 0.9, 1.0),
     (Sum, "prompt_features", 0.9, 1.0),
-    (Rounded, "near_miss_digit", 0.4, 0.9),
-    (Lenient, "hedge", 1.0, 1.0),
-    (Echoing, "echo", 1.0, 1.0),
+    (Rounded, "near_value", 0.9, 1.0),
+    (Lenient, "two_answers", 1.0, 1.0),
+    (Echoing, "prompt_in_form", 1.0, 1.0),
     (Shapely, "gibberish", 0.9, 1.0),
     (Ranges, "near_miss_range", 1.0, 1.0),
     (Spoken, "hedge", 1.0, 1.0),
@@ -188,14 +189,17 @@ class Honest(Constant):
     )
 
 
-class Exempt(Lenient):
-    free_rewards: ClassVar[tuple[FreeReward, ...]] = tuple(
-        FreeReward(strategy=name, share=None, because="The answer may stand in a sentence.") for name in ("hedge",)
+class Exempt(Recall):
+    free_rewards: ClassVar[tuple[FreeReward, ...]] = (
+        FreeReward(strategy="denied", share=None, because="Here a denial is a joke."),
     )
+
+    def is_paid(self, answer: str, made: Puzzle) -> bool:
+        return answer.removesuffix(" is wrong") == made.right
 
 
 class Outdated(Recall):
-    free_rewards: ClassVar[tuple[FreeReward, ...]] = (FreeReward(strategy="hedge", share=0.5, because="It was so."),)
+    free_rewards: ClassVar[tuple[FreeReward, ...]] = (FreeReward(strategy="echo", share=0.5, because="It was so."),)
 
 
 class Careless(Recall):

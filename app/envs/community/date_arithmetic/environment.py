@@ -75,7 +75,8 @@ class DateWalk(Frozen):
 
 class DateArithmetic(ProceduralEnvironment[DateWalk, DateArithmeticParams]):
     name: ClassVar[str] = "date_arithmetic"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
+    ignores_markup: ClassVar[bool] = True
     levels: ClassVar[tuple[Level, ...]] = LEVELS
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"steps": digest(_STEP_TEXTS), "rules": digest(_RULES)}
