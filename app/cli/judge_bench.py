@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Final, cast, get_args
+from typing import Annotated, Final, get_args
 
 import typer
 from pydantic import ValidationError
@@ -157,7 +157,6 @@ async def judge_situations(
     """`time`: how often they were judged before."""
     gate = asyncio.Semaphore(_MOST_IN_FLIGHT)
     options = ScoringOptions(mode=mode, judges=(judge,))
-
     names = {situation.group.environment for situation in situations}
     built = {name: panels.build_repeated_panel(name, options, time) for name in names}
 
@@ -300,7 +299,8 @@ async def _announce_cost(
     bench: _Bench, situations: Sequence[_LabelledSituation], modes: Sequence[Mode], settings: Settings, *, yes: bool
 ) -> None:
     """Says what the bench will cost, and asks unless it is nothing. What is in the cache costs nothing."""
-    judge, total = bench.judge, cast("float | None", 0.0)
+    judge = bench.judge
+    total: float | None = 0.0
     if is_reward_model(judge, settings):
         errors.print(f"{judge} is a reward model: it reads each reply once; its cost is not estimated")
         total, modes = None, ()
