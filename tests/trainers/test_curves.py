@@ -1,5 +1,6 @@
 """`runs log` in released loggers: killed in the middle of a run of 500 groups, started again, and read back."""
 
+import contextlib
 import json
 import math
 import os
@@ -7,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,17 @@ def start(folder: Path, *words: str | Path) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(command, cwd=folder, env=variables(folder), stdout=output, stderr=output)
 
 
-def start_logging(folder: Path, served: Served, run: str, logger: str, *more: str) -> "subprocess.Popen[bytes]":
-    words = ("runs", "log", run, "--to", logger, "--follow", "--settle", "0.3", "--url", served.url, *more)
-    return start(folder, "-m", "app.cli", *words)
+@contextlib.contextmanager
+def logging(folder: Path, served: Served, run: str, logger: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Killed on leaving, where it has not ended."""
+    words = ("runs", "log", run, "--to", logger, "--follow", "--settle", "0.3", "--url", served.url)
+    program = start(folder, "-m", "app.cli", *words)
+    try:
+        yield program
+    finally:
+        program.kill()
+        program.wait()
+        time.sleep(1)  # W&B has a process of its own, which writes what it was given
 
 
 def read_back(folder: Path, run: str, logger: str) -> tuple[dict[int, dict[str, list[float]]], list[str]]:
@@ -81,12 +90,6 @@ def fetch_alarms(url: str, run: str) -> list[Any]:
     return alarms
 
 
-def kill(program: "subprocess.Popen[bytes]") -> None:
-    program.kill()
-    program.wait()
-    time.sleep(1)  # W&B has a process of its own, which writes what it was given
-
-
 def differ(expected: Mapping[int, Mapping[str, float]], found: Mapping[int, Mapping[str, list[float]]]) -> list[object]:
     """What is not there, there more than once, another value, or there and not expected. Loggers keep single
     precision."""
@@ -111,24 +114,23 @@ def test_a_run_of_500_groups_is_in_the_logger_once_after_its_command_was_killed(
         for step in range(BAD_STEPS, STEPS // 2):
             send(served.url, run, step)
         assert read_back(tmp_path, run, logger) == ({}, [])  # makes MLflow's database, which two at once cannot
-        killed = start_logging(tmp_path, served, run, logger)
-        for step in range(STEPS // 2, STEPS - 5):
-            send(served.url, run, step)
-        wait_until(lambda: len(read_back(tmp_path, run, logger)[0]) > 0, 300)
-        kill(killed)
+        with logging(tmp_path, served, run, logger):
+            for step in range(STEPS // 2, STEPS - 5):
+                send(served.url, run, step)
+            wait_until(lambda: len(read_back(tmp_path, run, logger)[0]) > 0, 300)
         begun_with = len(read_back(tmp_path, run, logger)[0])
         for step in range(STEPS - 5, STEPS):
             send(served.url, run, step)
         for seconds in (3.0, 5.0):  # whatever it is doing then
-            killed = start_logging(tmp_path, served, run, logger)
-            time.sleep(seconds)
-            kill(killed)
+            with logging(tmp_path, served, run, logger):
+                time.sleep(seconds)
         late = logger == "tensorboard"  # the others keep what they have
         if late:
             send(served.url, run, BAD_STEPS)
         httpx.put(f"{served.url}/runs/{run}", json={"health": {"finished": True}}).raise_for_status()
         for _ in range(2):  # the second has nothing to do
-            assert start_logging(tmp_path, served, run, logger).wait(300) == 0, read_log(tmp_path)
+            with logging(tmp_path, served, run, logger) as program:
+                assert program.wait(300) == 0, read_log(tmp_path)
         rows = fetch_rows(served.url, run)
         alarms = fetch_alarms(served.url, run)
     found, notes = read_back(tmp_path, run, logger)
