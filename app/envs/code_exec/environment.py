@@ -153,12 +153,12 @@ class CodeExec(DatasetEnvironment[CodeRow], ProceduralEnvironment[CodeExercise, 
         ),
         FreeReward(
             strategy="near_miss_digit",
-            share=0.05,
+            share=0.1,
             because="A number of a branch that is never reached may be any.",
         ),
         FreeReward(
             strategy="near_miss_case",
-            share=0.05,
+            share=0.1,
             because="A word of a type or of a branch that is never reached may be any.",
         ),
         FreeReward(

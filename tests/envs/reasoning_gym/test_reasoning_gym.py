@@ -26,8 +26,8 @@ from app.ports.environment import Tools
 from app.sandbox import workers
 from app.service.catalogue import ServedEnvironment
 from app.toolkit.conformance.attempts import generate_hostile
-from app.toolkit.conformance.checks import measure_strategies
 from app.toolkit.conformance.probes import HARD
+from app.toolkit.conformance.strategies import measure_rewards
 from app.toolkit.conformance.subject import CheckDepth, CheckSubject, StrategyFigure
 from tests.envs.replies import score_texts
 from tests.support.tables import read_table
@@ -97,7 +97,7 @@ def test_no_family_by_itself_pays_more_than_is_stated(runner: tuple[asyncio.Runn
 
     depth = CheckDepth(tasks=2 * GUESSED, guessed=GUESSED)
     subject = CheckSubject(OneFamily(), OneFamily(), runner[1], depth)
-    figures = runner[0].run(measure_strategies(subject))
+    figures = runner[0].run(measure_rewards(subject)).strategies
     paid = [f"{one.strategy}: {one.paid:.1%}" for one in figures if _find_allowed(one) < min(one.low, one.paid)]
     task = subject.make_tasks("train")[0]
     texts = [*HARD.values(), *(f"<answer>{text}</answer>" for text in generate_hostile(GUESSED))]
