@@ -33,18 +33,8 @@ from app.toolkit.tool_calls.calls import MOST_DIGITS
 from tests.architecture.test_house import ROOT
 from tests.support.shell_blocks import list_blocks
 
-ON_TRAINERS = ("trainers", "agent_loops", "nemo_gym", "reward_endpoints", "trl")
-WITH_COMMANDS = (
-    *ON_TRAINERS,
-    "process",
-    "judging",
-    "rlaif",
-    "first_steps",
-    "evaluating",
-    "comparing",
-    "exports",
-    "labels",
-)
+ON_TRAINERS = ("trainers", "agent_loops", "nemo_gym", "process", "reward_endpoints", "trl")
+WITH_COMMANDS = (*ON_TRAINERS, "judging", "rlaif", "first_steps", "evaluating", "comparing", "exports", "labels")
 
 
 def read(page: str) -> str:
