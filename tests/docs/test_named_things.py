@@ -33,7 +33,7 @@ from app.toolkit.tool_calls.calls import MOST_DIGITS
 from tests.architecture.test_house import ROOT
 from tests.support.shell_blocks import list_blocks
 
-ON_TRAINERS = ("trainers", "agent_loops", "nemo_gym", "reward_endpoints", "trl")
+ON_TRAINERS = ("trainers", "agent_loops", "nemo_gym", "process", "reward_endpoints", "trl")
 WITH_COMMANDS = (*ON_TRAINERS, "judging", "rlaif", "first_steps", "evaluating", "comparing", "exports", "labels")
 
 
@@ -96,10 +96,6 @@ def test_commands_know_their_options(page: str) -> None:
     commands = [*iterate_commands(page)]
     unknown = [words for words in commands if not {one for one in words if one[:2] == "--"} <= list_options(*words)]
     assert (unknown, commands != []) == ([], True)
-
-
-def test_options_are_all_there() -> None:
-    assert set(re.findall(r"--[a-z][a-z-]+", read("process"))) == list_options("process")
 
 
 def test_examples_that_are_named_are_there() -> None:
