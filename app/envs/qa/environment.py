@@ -66,6 +66,11 @@ class Qa(DatasetEnvironment[QaRow], ProceduralEnvironment[QaExercise, QaParams])
             strategy="echo", share=0.14, because="Of `choice`: the shortest line is an option, and one of ten is right."
         ),
         FreeReward(
+            strategy="near_miss_token",
+            share=0.02,
+            because="Of `regex`: two values are right in each place, and another answer may hold the second one.",
+        ),
+        FreeReward(
             strategy="near_miss_case",
             share=None,
             because="Case does not count in the answers of `exact` and `set`, nor in the letter of an option.",

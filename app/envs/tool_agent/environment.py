@@ -88,7 +88,7 @@ class ToolAgent(Environment):
         ),
         FreeReward(
             strategy="denied",
-            share=0.5,
+            share=1.0,
             because="A denial of another part of the sentence, such as of a deed that the service shows, is not read.",
         ),
     )

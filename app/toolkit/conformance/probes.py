@@ -610,7 +610,7 @@ def _send_near(row: _Row) -> Iterator[_Sent]:
             if not is_same_value(text, row.answer):
                 yield _Sent(kind, text)
     elif row.kind in ("text", "formula") and not row.is_whole:
-        for wrong in row.wrong[:1]:
+        for wrong in row.wrong[:1] if row.kind == "text" else ():  # formulas side by side are a product
             yield _Sent("another before it", f"{wrong} {row.answer}")
             yield _Sent("another behind it", f"{row.answer} {wrong}")
         if len(row.answer) > 3 and row.answer[1:2].isalpha():
