@@ -1,6 +1,7 @@
 """The gallery: what each discovered environment is, asks and pays, with its first task as it is handed out."""
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -15,7 +16,7 @@ from app.domain.values import Frozen, canonical_json
 from app.http.api.environment_routes import SPLITS, describe_environment
 from app.main.components import discover
 from app.ports.environment import Environment
-from app.toolkit.procedural import LEVELS, LevelParams
+from app.toolkit.procedural import LEVELS, DatasetParams, LevelParams
 from app.toolkit.templates import read_packaged_data
 from docs.markdown import code, fenced, table
 from docs.parts.instructions import instruction_counting, instruction_kinds, instruction_tricks
@@ -23,6 +24,8 @@ from docs.parts.reasoning_gym import package_families
 from docs.parts.schemas import Fields
 from docs.parts.text_to_sql import sql_questions, sql_tricks
 
+PROMPT_WORDS = 100
+"""Words of a message that the gallery shows: enough to see its form."""
 PAGES = Path(__file__).resolve().parents[1]
 MORE = {"npc_arena": ("characters", "worlds", "judging", "npc_finetuning_report")}
 """Pages about an environment beside the one that has its name."""
@@ -38,6 +41,13 @@ LISTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "text_to_sql": {"Shapes of questions": sql_questions, "Answers to a question that counts rows": sql_tricks},
 }
 """What the code of an environment lists, under its own words."""
+
+
+class SharedParams(LevelParams, DatasetParams):
+    """What many environments have alike."""
+
+
+SHARED = Fields(SharedParams)
 
 
 @cache
@@ -90,7 +100,8 @@ def _name_scorer(environment: Environment) -> str:
 
 
 def gallery() -> str:
-    return "\n\n".join(_entry(environment) for environment in environments().values())
+    entries = [_entry(environment) for environment in environments().values()]
+    return "\n\n".join(["## Shared params", _shared_params(), *entries])
 
 
 def _entry(environment: Environment) -> str:
@@ -101,7 +112,6 @@ def _paragraphs(environment: Environment) -> Iterator[str]:
     yield f"## {environment.name}"
     yield describe_environment(type(environment))
     yield _facts(environment)
-    yield from _pages(environment)
     yield from _docstring(environment)
     if environment.Params.model_fields:
         yield f"`params`: {inspect.cleandoc(environment.Params.__doc__ or '')}".strip()
@@ -118,31 +128,15 @@ def _paragraphs(environment: Environment) -> Iterator[str]:
 
 
 def _facts(environment: Environment) -> str:
+    """What the table at the head of the page does not say already; its code, and where there is more to read."""
     defaults = environment.Params()
     sizes = {split: environment.size(split, defaults) for split in SPLITS}
-    facts = {
-        "version": environment.version,
-        "turns": "several: `POST /envs/{env}/step` answers each" if environment.multi_turn else "one",
-        "scored by": "verifier"
-        if environment.rubric is None
-        else f"judges, against the rubric {environment.rubric.name}",
-        "tasks where nothing is configured": environment.origin,
-        **(
-            {}
-            if environment.rubric is not None
-            else {"another task's right answer is paid": _share(environment.chance)}
-        ),
-        **{f"{split} tasks then": "endless" if size is None else str(size) for split, size in sizes.items()},
-    }
-    return "\n".join(f"- {name}: {value}" for name, value in facts.items())
-
-
-def _pages(environment: Environment) -> Iterator[str]:
-    """Its code, and where there is more to read."""
+    tasks = ", ".join(f"{split} {'endless' if size is None else f'{size:,}'}" for split, size in sizes.items())
     path = "/".join(type(environment).__module__.split("."))
     names = [name for name in (environment.name, *MORE.get(environment.name, ())) if (PAGES / f"{name}.md").exists()]
     links = [f"[code](../{path}.py)", *(f"[{name}]({name}.md)" for name in names)]
-    yield f"More: {', '.join(links)}"
+    rubric = () if environment.rubric is None else (f"rubric {environment.rubric.name}",)
+    return "; ".join((f"Version {environment.version}", *rubric, f"tasks: {tasks}", ", ".join(links))) + "."
 
 
 def _docstring(environment: Environment) -> Iterator[str]:
@@ -169,26 +163,33 @@ def _free_rewards(environment: Environment) -> Iterator[str]:
             (code(one.strategy), "not measured" if one.share is None else f"{one.share:.1%}", one.because)
             for one in environment.free_rewards
         ]
-        yield "What is known to be paid without doing the task, where it is highest:"
+        yield "Paid without doing the task, at most:"
         yield table(("strategy", "paid", "why"), rows)
-
-
-def _share(chance: float) -> str:
-    return f"in at most {chance:.1%} of tasks" if chance else "never, over a thousand of each split"
 
 
 def _params(model: type[BaseModel]) -> str:
     fields = Fields(model)
+    rows = [_param(fields, name, name in SharedParams.model_fields) for name in model.model_fields]
+    return table(("name", "type", "default", "meaning"), rows)
+
+
+def _param(fields: Fields, name: str, shareable: bool) -> tuple[str, str, str, str]:
+    if shareable and fields.meaning(name) == SHARED.meaning(name):
+        return code(name), "[shared](#shared-params)", fields.default(name), ""
+    return code(name), fields.type_in_words(name), fields.default(name), fields.meaning(name)
+
+
+def _shared_params() -> str:
     rows = [
-        (code(name), fields.type_in_words(name), fields.default(name), fields.meaning(name))
-        for name in model.model_fields
+        (code(name), SHARED.type_in_words(name), SHARED.default(name), SHARED.meaning(name))
+        for name in SharedParams.model_fields
     ]
     return table(("name", "type", "default", "meaning"), rows)
 
 
 def _first_task(environment: Environment) -> Iterator[str]:
     task = environment.task("train", 0, environment.Params())
-    yield "The first training task:"
+    yield "First training task:"
     yield fenced("\n\n".join([*map(_message, task.messages), *map(_tool, task.tools)]))
     if task.metadata:
         yield f"Its metadata: {code(canonical_json(task.metadata))}"
@@ -206,7 +207,15 @@ def _gold(environment: Environment, task: Task) -> Iterator[str]:
 
 def _message(message: Message) -> str:
     calls = [f"{call.function.name}({_arguments(call.function.arguments)})" for call in message.tool_calls]
-    return "\n".join([f"[{message.role}]", *([message.content] if message.content else []), *calls])
+    return "\n".join([f"[{message.role}]", *([_shorten(message.content)] if message.content else []), *calls])
+
+
+def _shorten(text: str) -> str:
+    """The beginning of a long message."""
+    ends = [word.end() for word in re.finditer(r"\S+", text)]
+    if len(ends) <= PROMPT_WORDS:
+        return text
+    return f"{text[: ends[PROMPT_WORDS - 1]]} [… and {len(ends) - PROMPT_WORDS:,} words more]"
 
 
 def _arguments(arguments: object) -> str:

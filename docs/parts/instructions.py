@@ -1,6 +1,7 @@
 """Kinds of instructions, how texts are counted, and what cheap tricks earn: all from the code itself."""
 
 import asyncio
+import re
 from functools import cache
 
 from app.domain.tasks import Completion, Task
@@ -25,6 +26,8 @@ TEXT = (
     "An old violin lay in the harbour for years. Nobody knew who had left it there. On windy nights it sang by itself "
     "and the captain took off his cap. One morning a girl came to take it home again."
 )
+DEFINITION = re.compile(r" \((?:A|No) (?:word|sentence) [^()]*\)$")
+"""Of a word or sentence, as prompts have it; the page says it once."""
 COUNTED = (
     ("A well-known fact, isn't it?", ""),
     ("The house—which is old – stands.", "dashes part words"),
@@ -42,7 +45,7 @@ def instruction_kinds() -> str:
     for name, kind in KINDS.items():
         example = kind.draw(SeededRandom(f"docs {name}"), REQUEST)
         said = WORDINGS[name][0].format_map(example.build_slots())
-        rows.append((code(name), kind.family, "hard" if kind.hard else "", code(said)))
+        rows.append((code(name), kind.family, "hard" if kind.hard else "", code(DEFINITION.sub("", said))))
     return table(("kind", "family", "", "for example"), rows)
 
 
@@ -80,14 +83,13 @@ def instruction_tricks() -> str:
         ),
         ("Cyrillic letters among the Latin ones", TEXT.replace("sang", "s\u0430ng")),
     )
-    rows = [(what, f"{reward:g}", rationale) for what, reward, rationale in (_earns(*one) for one in tricks)]
-    return table(("reply", "earns", "rationale"), rows)
+    return table(("reply", "earns"), [(what, _earns(text)) for what, text in tricks])
 
 
-def _earns(what: str, text: str) -> tuple[str, float, str]:
+def _earns(text: str) -> str:
     task = Task(messages=(), reference=MADE.model_dump(mode="json"))
     (score,) = asyncio.run(_environment().score(task, [Completion(text=text)], Tools(panel=NoPanel())))
-    return what, -1.0 if score.reward is None else score.reward, score.rationale
+    return f"{-1.0 if score.reward is None else score.reward:g}"
 
 
 @cache

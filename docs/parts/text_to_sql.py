@@ -16,11 +16,12 @@ from docs.markdown import code, table
 
 
 def sql_questions() -> str:
+    """By level, with a question of the first shape."""
     rows = []
     for level in LEVELS:
-        for shape in dict.fromkeys(one.__name__ for one in SHAPES[level]):
-            rows.append((code(shape), level, _example(shape, level).asked.question))
-    return table(("shape", "level", "for example"), rows)
+        shapes = list(dict.fromkeys(one.__name__ for one in SHAPES[level]))
+        rows.append((level, ", ".join(map(code, shapes)), _example(shapes[0], level).asked.question))
+    return table(("level", "shapes", "for example"), rows)
 
 
 def sql_tricks() -> str:

@@ -11,15 +11,15 @@ The program runs in an isolated process, which gets only the arguments. The resu
 `True` and `1.0` are not 1. Not paid: passing only most of the tests, a program with the examples written into it, code
 without a fence, two different programs, anything over the limits. The share of passed tests is a criterion of weight 0.
 
-With data sets configured (HumanEval, MBPP, APPS, TACO, LiveCodeBench), their rows are the tasks, and results are
-compared by the published rules, outside of the program too. `level` then has no effect.
+Rows of configured data sets (HumanEval, MBPP, APPS, TACO, LiveCodeBench) replace the tasks. Results are compared by the
+published rules, outside of the program too. `level` then has no effect.
 
-There are more than eighty families of tasks (`references/`), each with at least twenty combinations of parameters. The
-hidden tests of each task tell it from every neighbour, so a program learnt for other parameters fails. A tenth of the
-families, and a tenth of the combinations of the others, are for testing alone. Levels: `first` (an easy task after two
+There are more than eighty families of tasks (`references/`), each with at least twenty combinations of parameters. A
+tenth of the families, and a tenth of the combinations of the others, are for testing alone. The hidden tests of a task
+tell it from every neighbour, so a program learnt for other parameters fails. Levels: `first` (an easy task after two
 solved ones of the same function), `easy` (one pass with one or two rules), `medium` (ties, edges, rules that interact),
-`hard` (a simulation, a parser or a search). Arguments and results are JSON without fractions. The metadata have the
-family as `function`.
+`hard` (a simulation, a parser or a search). Arguments and results are JSON without
+fractions. The metadata have the family as `function`.
 
 **Which program is read.** One fenced block outside the thinking, opened by three or more backticks or tildes with
 `python`, `py`, `python3` or nothing. Of several blocks the one that defines the function counts; blocks that only use
@@ -31,11 +31,10 @@ processor time, 1 second of sleeping or waiting, 10 seconds by the clock, 128 MB
 results. Calls run one after the other in one process, so a program that keeps state may fail by it. Output is
 discarded.
 
-**When it is right.** A value is right if it is the same JSON: tuples are lists, members have no order. A task has 36
-hidden tests and more, edge cases first; the examples of the prompt run too. At most eight share a result if others can
-be found. Expected values never reach the program's process. A program that fails, exceeds a limit or ends its process
-earns 0; one that could not run for a reason of ours has no score (`verifier_failed`). The rationale never shows an
-argument or a result.
+**When it is right.** A value is right if it is the same JSON: tuples are lists, members have no order. All examples of
+the prompt and at least 36 hidden tests must be right, edge cases first. A program that fails, exceeds a limit or ends
+its process earns 0. One that the service could not run has no score (`verifier_failed`). Expected values never reach
+the program's process, and the rationale never shows an argument or a result.
 
 **Rows of data sets.** `docs/datasets.md` says which columns are read, and how many tests of a row run. Functions may
 return tuples, sets and keys that are no texts; other objects are wrong. Where a fraction is expected, numbers within a
@@ -43,11 +42,6 @@ billionth of it are right, in what programs of APPS and TACO print too; where a 
 number. What is printed of a large number counts to its last place. LiveCodeBench compares decimal numbers exactly.
 `int` and `str` have no limit of digits. Each test of standard input runs in a new process; a program that ends with an
 error fails its test. If the row is missing or another one, there is no score.
-
-**A new family** is a function in a module of `references/`, with the parameters as keyword-only arguments, and an entry
-in the YAML beside it: level, statement with `{slots}`, values of the parameters, shapes of the arguments, edge cases.
-`tests/envs/code_exec/test_families.py` checks that combinations differ, that the gold passes, and that neighbours,
-constants and echoes fail.
 """
 
 import asyncio

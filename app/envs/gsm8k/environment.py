@@ -10,10 +10,9 @@ Also paid: `\boxed{26}`, `the answer is 26`, `#### 52/2`. Not paid: `#### 26 or 
 reply that says 26 without committing to it, an answer inside the thinking. `app.toolkit.answers`
 has the whole rule; values are compared exactly, without `eval`.
 
-With data sets configured, their rows are the tasks. Otherwise the tasks are generated `arithmetic_word` problems,
-which are not GSM8K; their metadata says so. Four of five are composed: a beginning, one to four changes, a question,
-and sentences with numbers that do not matter; of 5,000 some 4,000 differ when names and numbers are masked. No text
-shows its answer as a number. `level: first` has sums of one step instead, for models that solve nothing else yet.
+Rows of configured data sets replace the tasks. Without them the tasks are generated `arithmetic_word` problems, which
+are not GSM8K; their metadata say so. Sentences with numbers that do not matter are among them, and no text shows its
+answer as a number. `level: first` has sums of one step.
 """
 
 import re

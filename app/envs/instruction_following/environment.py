@@ -24,13 +24,16 @@ occur are runs of letters, digits and apostrophes: `river-bed` contains `river`,
 count only where a rule is about case. Full-width signs and typographic quotation marks count as plain ones; zero-width
 characters, controls and combining marks are removed first.
 
-**What counts as a text**, whatever was asked: it has the least number of words that its prompt names, without runs of
-five words of the prompt; it mentions both things; its sentences have 3 to 60 words on average, and none of three words
-or more comes twice; two in five of its first 150 words are different; between a fifth and four fifths are stop words,
-which hardly ever clash (`clashes.yaml`); three in four of its content words are English (`english_words.txt.gz`, 75,000
-words; names are not counted); it has no letters of other scripts, and at most 20,000 characters. Of 4,913 questions of
-GSM8K 5 fail by the list of words, of 642 paragraphs of licences and documentation 57 by the other rules. Invented words
-earn 0 in 900 of 900 tasks.
+**What counts as a text**, whatever was asked:
+
+- it has the least number of words that its prompt names, runs of five words of the prompt not counted, and at most
+  20,000 characters;
+- it mentions both things;
+- its sentences have 3 to 60 words on average, and none of three words or more comes twice;
+- two in five of its first 150 words are different;
+- between a fifth and four fifths of its words are stop words, which hardly ever clash (`clashes.yaml`);
+- three in four of its content words are English (`english_words.txt.gz`; names are not counted), and no letter is of
+  another script.
 
 A nonsensical text that keeps the rules and the words earns 1, so put a judged environment beside it in the mixture.
 The kinds resemble those of IFEval and IFBench, whose prompts, words and code are not used.

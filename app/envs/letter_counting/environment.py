@@ -5,10 +5,9 @@
     reply    <think>Every: e, e, r …</think> <answer>8, 5, 3</answer>
     reward   1.0   every count is right
 
-Each task asks for several letters, at least half of them frequent, so no constant answer pays: the best is right in one
-of 30 easy tasks and in one of 150 of medium ones. A text is half in capitals, and the frequent letters occur in both
-cases: who counts small letters alone, or capitals alone, is hardly ever right. Texts are nonsense sentences, in which
-each word is written in capitals or not, or random letters.
+Each task asks for several letters, at least half of them frequent: the best constant answer is right in one of 30 easy
+tasks and in one of 150 of medium ones. A text is half in capitals, so counting small letters alone, or capitals alone,
+is hardly ever right. Texts are nonsense sentences, in which each word is written in capitals or not, or random letters.
 """
 
 import re

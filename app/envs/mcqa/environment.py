@@ -4,16 +4,13 @@
     reply    <think>Rosa, Lena, Ivo.</think> <answer>B</answer>
     reward   1.0   that letter
 
-Questions are generated: units, dates, sets, orders and tables. The right option has any position with equal chance. The
-answer is drawn first, evenly among the options, and the question is built around it: the kind of question, the lengths
-of its lists, the rank of an option among the others and how often it is mentioned say nothing about which one is right.
-So whatever does not work the question out is right in one of n tasks with n options. Only a single letter counts, with
-markup around it or its own option's text behind it (`**B**`, `B. argon`), not a word that begins with it, two letters,
-or the text of the option alone.
+Questions are generated: units, dates, sets, orders and tables. The answer is drawn first, evenly among the options, and
+the question is built around it. So a policy that does not work the question out is right in one of n tasks with n
+options. Only a single letter counts, with markup around it or its own option's text behind it (`**B**`, `B. argon`). A
+word that begins with the letter, two letters, or the text of the option alone do not.
 
-With data sets configured (MMLU, MMLU-Pro, ARC, GPQA and their like; `app.envs.mcqa.environment`), their rows are the
-tasks, with up to 26 options. There the place of the right option may be uneven, as the data set has it: a policy that
-always says C may earn more than its share. `shuffle_options` puts an end to that.
+Rows of configured data sets (MMLU, MMLU-Pro, ARC, GPQA and the like) replace the tasks, with up to 26 options. There
+the place of the right option may be uneven, so that always saying C earns more. `shuffle_options` evens it out.
 """
 
 import operator

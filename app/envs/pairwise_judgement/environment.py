@@ -5,13 +5,12 @@
     reply    <think>A has the year of the bridge …</think> <answer>B, A, A, B</answer>
     reward   1.0   every verdict is right
 
-Which answer is better is known from how the pair was made. Nothing else gives it away: for every pair there is an
-equally likely context of the same words in which the other answer is better, and decoys around an answer (assurances,
-layout, orders to the judge) are drawn in the same way for both. A task asks for several verdicts and pays only if all
-are right, so a constant reply is right in one task of sixteen instead of every second one.
+How a pair was made says which answer is better. Nothing else gives it away: for every pair there is an equally likely
+context of the same words in which the other answer is better. Decoys around an answer (assurances, layout, orders to
+the judge) are drawn in the same way for both. A task asks for several verdicts and pays only if all are right.
 
-With data sets of preferences configured (UltraFeedback, HelpSteer2, RewardBench, data for DPO), their rows are the
-pairs: what was preferred counts as better. `level` then has no effect.
+Rows of configured data sets (UltraFeedback, HelpSteer2, RewardBench, data for DPO) replace the pairs: what was
+preferred counts as better. `level` then has no effect.
 
 Kinds of pairs, and what is wrong with the worse answer:
 
@@ -30,10 +29,9 @@ The level sets how many facts, steps or rules there are. Over 8,000 pairs, short
 words shared with the context and orders to the judge are right for 47 to 53 of 100.
 
 `pairs` sets how many verdicts a task asks for. Guessing earns 0.5 with 1 pair, 0.13 with 3, 0.06 with 4 (the default)
-and 0.02 with 6; a judge that is right for 80 of 100 pairs earns 0.80, 0.51, 0.41 and 0.26, one that is right for 90
-earns 0.90, 0.73, 0.66 and 0.53. Four pairs keep a fairly good policy near a pass rate of a half. Begin with
-`{"level": "first"}`, which asks for two, if a policy hardly beats chance, and ask for one pair to measure a judge. The
-rationale never says which verdict was wrong. There are no ties.
+and 0.02 with 6. A judge that is right for 80 of 100 pairs earns 0.80, 0.51, 0.41 and 0.26. If a policy hardly beats
+chance, begin with `{"level": "first"}`, which asks for two. To measure a judge, ask for one pair. The rationale never
+says which verdict was wrong. There are no ties.
 """
 
 import re

@@ -4,15 +4,13 @@
     reply    <think>26 + 14 is 40.</think> <answer>-17</answer>
     reward   1.0   the family's scorer calls the answer wholly right
 
-The package is an optional extra, `reasoning-gym`. `families.yaml` lists its families, those that are served and those
-that are not, with the reason: some scorers run the answer as Python, some pay answers that do not do the task. Part of
-the credit counts as 0: scorers give it to form, to texts that hold the right answer, and to guesses. So does a list of
-candidates that a scorer would pay. Scorers run in workers, which make the row again from its seed. Where a scorer takes
-too long or fails, the reply is `unscored`; where it fails as it does for a text that is no answer, 0.
+The package is an optional extra: `pip install 'atropos-environments[reasoning-gym]'`. Without it the environment
+answers 503 with this command. Its dependency pycosat may need a C compiler (`apt-get install build-essential
+python3-dev`).
 
-Install it with `pip install 'atropos-environments[reasoning-gym]'`; without it the environment answers 503 with this
-command, and everything else works. Its dependency pycosat may need a C compiler (`apt-get install build-essential
-python3-dev`). The package is imported with the first task (0.7 s of processor time, 80 MB).
+Partial credit of a scorer counts as 0, since scorers give it to form, to texts that hold the right answer, and to
+guesses. So does a list of candidates. Scorers run in workers, which make the row again from its seed. Where a scorer
+takes too long or fails, the reply is `unscored`; where it fails as it does for a text that is no answer, 0.
 
     params   {"families": {"chain_sum": 2, "games": 1}, "level": "easy", "config": {"chain_sum": {"max_terms": 4}}}
 
@@ -21,11 +19,11 @@ python3-dev`). The package is imported with the first task (0.7 s of processor t
   one.
 - `config`: fields of a family's configuration, up to the larger of the default and the value of the hardest level.
 
-The text of a question decides its split. At its default configuration a served family runs no answer as Python, has no
-guess that is right in more than 28 % of the tasks, pays no list of candidates, near miss or invented answer that is not
-right, and takes at most 100 ms for a task. At levels the sum or product of two numbers of the question may be right
-more often (73 % in `decimal_chain_sum` at `easy`, where that is what is asked). Where the installed version asks
-another question for a seed, the reply is `unscored`.
+The text of a question decides its split. A family is served if, at its default configuration, its scorer runs no answer
+as Python, no guess is right in more than 28 % of the tasks, and no list of candidates, near miss or invented answer is
+paid. At other levels the sum or product of two numbers of the question may be right more often (73 % in
+`decimal_chain_sum` at `easy`, which asks for it). Where the installed version asks another question for a seed, the
+reply is `unscored`.
 """
 
 import asyncio

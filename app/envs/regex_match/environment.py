@@ -5,11 +5,10 @@
     reply    <answer>[0-9]{2,4}(oar|rust)-?</answer>
     reward   1.0   it sorts every string right, of which the prompt shows a few
 
-The other strings are hidden, several hundred of them: matching ones with every character of every class in every place,
-and others that miss the form in one part alone, by every wrong length, by every sign that is not of the class, by a
-misspelt word. A list of the examples earns nothing, nor does a class that is a little too wide or too narrow. No string
-that an expression is measured by tells it all; but whether two expressions of RE2 are the same cannot be asked of RE2,
-and another reader of its syntax would be another syntax. Expressions run on RE2, in time linear in the text.
+Several hundred other strings are hidden. Some match, with every character of every class in every place. Others miss
+the form in one part alone: by every wrong length, by every sign that is not of the class, by a misspelt word. A list of
+the examples earns nothing, nor does a class that is a little too wide or too narrow. Expressions run on RE2, in time
+linear in the text.
 """
 
 import string

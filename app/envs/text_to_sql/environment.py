@@ -14,10 +14,9 @@ With data sets configured (Spider, BIRD), their questions are the tasks, about t
 database is then a copy of the first without a quarter of its rows and without what refers to them, where it is small
 enough. `level` has no effect.
 
-Schemas come from twelve domains, with two to five tables and names that change from task to task. A question says which
-columns in which order, how many decimal places, and what happens to ties, NULL and rows without a match. `first` lists
-or counts the only table, `easy` asks about one table, `medium` mostly about two. The metadata have `level`, `domain`,
-`shape` and `tables`.
+Schemas come from twelve domains, with two to five tables. A question says which columns in which order, how many
+decimal places, and what happens to ties, NULL and rows without a match. `first` lists or counts the only table, `easy`
+asks about one table, `medium` mostly about two.
 
 **When a query is right.** One statement in `<answer>` tags. Columns are compared by place, rows as often as they occur,
 in any order unless one is asked for; rows that the asked order does not tell apart may come in any order. Numbers are
