@@ -1,10 +1,8 @@
 """A training step as a trainer sees it: 128 groups of 8 samples, of 500 and of 8,000 tokens, all sent at once.
 
-Each wire brings what its trainers send: `score`, NeMo Gym and Atropos token ids and log probabilities, the others
-texts. Atropos' groups come with scores and leave as one batch. GSM8K is graded in the service, code_exec by programs,
-NPC Arena by a judge that takes a second, 64 calls at once. The ideal is the judge's time alone, or that of the same
-programs when this process grades them. Processor time is that of the service until it is idle again, without programs
-that have ended. `python -m benchmarks.step [GRADER …] [--record]`: minutes, and most of them for code_exec.
+The ideal is the judge's time alone, or that of the same programs when this process grades them. Processor time is that
+of the service until it is idle again, without programs that have ended. `python -m benchmarks.step [GRADER …]
+[--record]` takes some 20 minutes, most of them for code_exec.
 """
 
 import asyncio
