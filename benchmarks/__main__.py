@@ -7,14 +7,14 @@ installed it, and GSM8K itself unless ATROPOS_ENVS_DATASETS__GSM8K names a folde
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from benchmarks import atropos, dispatch, judging, scoring, startup, wires
+from benchmarks import atropos, dispatch, judging, scoring, startup, step
 from benchmarks.results import BenchmarkFigure, describe_machine, read_arguments, run
 
 BENCHMARKS: Final[Mapping[str, Callable[[], Sequence[BenchmarkFigure]]]] = {
     "startup": startup.measure,
     "scoring": scoring.measure,
     "dispatch": dispatch.measure,
-    "wires": wires.measure,
+    "step": step.measure,
     "atropos": atropos.measure,
     "judging": judging.measure,
 }

@@ -1,8 +1,4 @@
-"""Atropos' trajectory API: this service beside the original's `run-api`, the same requests in the same run.
-
-Groups of 8 x 512 tokens with logprobs. The two take turns, request batch by request batch, so that whatever else the
-machine does meets both. The original keeps everything in memory; this service answers when a group is on the disk.
-"""
+"""Atropos' trajectory API: this service beside the original's `run-api`, the same requests in the same run."""
 
 import contextlib
 import subprocess

@@ -2,12 +2,9 @@
 processor time is ours. `python -m benchmarks.judging [GROUPS] [--record]` takes turns, 3 rounds at 64 and at 256 calls
 at once: some three minutes.
 
-Each round has two halves. The first scores the groups whole: gates, prompts, limits, budget, the call, the verdict,
-the rewards, and the rows that are stored before a verdict counts. The second sends the very bodies of the first through
-the same client (`app.inference.connection`, the `openai` package over aiohttp), as many at once, to the same server,
-and reads nothing of the replies. Processor time is that of this whole process, all threads, user and system, divided by
-the calls of each half. **Ours** is the first less the second. A few groups go first and are not counted: they import
-the client and compile the gates' patterns, once a process.
+Each round has two halves: groups scored whole, then the very bodies of the first half through the client alone
+(`app.inference.connection`), with nothing read of the replies. **Ours** is processor time of a call of the first half
+less that of the second, of this whole process. A few groups go first and are not counted.
 """
 
 import asyncio

@@ -2,9 +2,6 @@
 
 `python -m benchmarks.memory [MINUTES] [--record]` takes 40 minutes by default. It prints a line a minute, and fails
 where a bound is missed: what the second half adds, where it ends, and, of three hours or more, what an hour adds.
-
-Every text that is scored is new, of one line to some pages, so that caches fill as they do in a training run. Requests
-are paced, and a lane that falls behind sends no more than before. Readers ask every route of `benchmarks.growth`.
 """
 
 import contextlib

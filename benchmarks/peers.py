@@ -1,8 +1,7 @@
 """This service beside others' servers, as they come from the package index: the same content to both, in turns.
 
 `python -m benchmarks.peers [--record]`; `make bench-peers` installs them first. What is not installed is left out, and
-said. The others keep everything in memory and lose it at a stop; this service answers when it is on the disk. A bare
-FastAPI echo of this service's bodies shows what HTTP alone takes.
+said.
 """
 
 import contextlib

@@ -162,6 +162,17 @@ def render(name: str) -> str:
     return "\n\n".join([taken, *narrow, *_render_wide([one for one in result.figures if one.column])])
 
 
+def tell_step() -> str:
+    """What the README says of `benchmarks.step`."""
+    figures = _RESULT.validate_json((RESULTS / "step.json").read_bytes()).figures
+    used = {one.what: one.median * 1.024 for one in figures if one.column.startswith("processor time")}
+    whole, single = (used[f"`{path}`, 500 tokens"] for path in ("/envs/gsm8k/score", "/compat/slime/gsm8k"))
+    return (
+        f"A step of 1,024 samples of 500 tokens costs the gateway {whole:.2g} s of one core in whole groups, "
+        f"and {single:.2g} s one sample a request, graded by gsm8k ([benchmarks](benchmarks/README.md#a-step))."
+    )
+
+
 def _render_wide(figures: Sequence[BenchmarkFigure]) -> Iterator[str]:
     """A column tells unit and bound in its head where all of its figures have the same."""
     columns = {one.column: [other for other in figures if other.column == one.column] for one in figures}

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from benchmarks.results import list_parts
+from benchmarks.results import list_parts, tell_step
 from docs.markdown import filled, names_in
 from docs.parts.architecture import rooms_picture, rooms_table
 from docs.parts.commands import command_reference, command_table
@@ -61,6 +61,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "call-formats": call_formats,
     "value-rules": value_rules,
     "call-tricks": tricks,
+    "step-cost": tell_step,
     **list_parts(),
 }
 
