@@ -10,7 +10,7 @@ from docs.markdown import filled, names_in
 from docs.parts.architecture import rooms_picture, rooms_table
 from docs.parts.commands import command_reference, command_table
 from docs.parts.environment_checks import environment_checks, strategies
-from docs.parts.environments import first_rung, gallery, overview, short_list
+from docs.parts.environments import first_rung, gallery, overview
 from docs.parts.exports import export_columns, export_request
 from docs.parts.flags import defects, gates, reasons, service_flags
 from docs.parts.http import openapi_json, route_table
@@ -33,7 +33,6 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "settings-withdrawn": withdrawn_table,
     "environments-overview": overview,
     "environments-first-rung": first_rung,
-    "environments-short": short_list,
     "environments": gallery,
     "rooms": rooms_table,
     "command-table": command_table,

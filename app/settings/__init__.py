@@ -230,7 +230,7 @@ class Settings(Described, BaseSettings):
     programs: ProgramSettings = ProgramSettings()
     """Programs that models wrote."""
     tracing: TracingSettings = TracingSettings()
-    """Traces, which are sent where `OTEL_EXPORTER_OTLP_ENDPOINT` says. See `docs/tracing.md`."""
+    """Traces, which are sent where `OTEL_EXPORTER_OTLP_ENDPOINT` says. See "Traces" in `docs/operating.md`."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe log line that is written; `debug` has a line for every request."""
     log_format: Literal["auto", "json", "console"] = "auto"

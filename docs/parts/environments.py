@@ -57,20 +57,6 @@ def environments() -> Mapping[str, Environment]:
     return {name: found.open(ConfiguredDatasets({})) for name, found in ours.items()}
 
 
-def short_list() -> str:
-    """For the README, which has no anchors of the gallery."""
-    rows = [
-        (
-            f"[{name}](docs/environments.md#{name})",
-            describe_environment(type(one)),
-            _count_turns(one),
-            _name_scorer(one),
-        )
-        for name, one in environments().items()
-    ]
-    return table(("environment", "what is asked", "turns", "scored by"), rows)
-
-
 def overview() -> str:
     rows = [
         (
