@@ -2,7 +2,7 @@
 
 The ideal is the judge's time alone, or that of the same programs when this process grades them. Processor time is that
 of the service until it is idle again, without programs that have ended. `python -m benchmarks.step [GRADER …]
-[--record]` takes some 20 minutes, most of them for code_exec.
+[--record]` takes some 10 minutes.
 """
 
 import asyncio
@@ -58,9 +58,8 @@ def measure(graders: Iterable[str] = GRADERS) -> list[BenchmarkFigure]:
         settings["ATROPOS_PORT"] = str(port := free_port())
         with serving_gateway({f"ATROPOS_ENVS_{name}": value for name, value in settings.items()}) as gateway:
             for grader, wire, tokens in product(graders, (WHOLE_GROUPS, *SINGLE_SAMPLES), TOKENS):
-                if grader != "code_exec" or wire in (WHOLE_GROUPS, SLIME):  # programs take so long
-                    tell_progress(what := name_step(wire, grader, tokens))
-                    found += _list_figures(what, tokens, *_grade(gateway, grader, wire, tokens))
+                tell_progress(what := name_step(wire, grader, tokens))
+                found += _list_figures(what, tokens, *_grade(gateway, grader, wire, tokens))
             for tokens in TOKENS:
                 step = _pass_on(gateway, f"http://127.0.0.1:{port}", tokens)
                 found += _list_figures(name_step("/scored_data", "", tokens), tokens, step)
@@ -164,9 +163,8 @@ def _build_verification(task_id: str, place: int, one: Sample) -> dict[str, Any]
 QUERY: Final = f"?run=bench&model=bench&group_size={SIZE}"
 ALIKE: Final = {"run": "bench", "group_size": SIZE}
 WHOLE_GROUPS: Final = "/envs/{}/score"
-SLIME: Final = f"/compat/slime/{{}}{QUERY}"
 SINGLE_SAMPLES: Final[Mapping[str, Callable[[str, int, Sample], dict[str, Any]]]] = {
-    SLIME: lambda task, _, one: {"prompt": "", "response": one["text"], "label": task},
+    f"/compat/slime/{{}}{QUERY}": lambda task, _, one: {"prompt": "", "response": one["text"], "label": task},
     f"/compat/openrlhf/{{}}/get_reward{QUERY}": lambda task, _, one: {
         "query": [one["text"]],
         "prompts": [""],
