@@ -194,12 +194,9 @@ def _run(target: str, asked: _Asked, *, quiet: bool) -> GraderReport:
 async def _check(target: str, asked: _Asked, watch: _Watch) -> GraderReport:
     kind, _, rest = target.partition("+") if "+http" in target else target.partition(":")
     name = re.sub(r"//[^/@]*@", "//", target)  # reports are passed on, and a key may stand in a URL
-    if kind == "verifiers":
-        return await _check_server(_build_verifiers(rest, asked), name, asked, watch)
-    if kind == "nemo_gym":
-        return await _check_server(_build_nemo_gym(rest, asked), name, asked, watch)
-    if kind == "openenv":
-        return await _check_openenv(rest, name, asked, watch)
+    if (build := _SERVERS.get(kind)) is not None:
+        check = _check_with_rows if kind in _WITHOUT_ROWS else _check_server
+        return await check(build(rest, asked), name, asked, watch)
     if kind == "openrlhf":
         return await _check_url(RewardUrlGrader(rest, name, asked.deadline), asked, watch)
     if not rest or "://" in target:
@@ -232,13 +229,13 @@ async def _check_url(grader: RewardUrlGrader, asked: _Asked, watch: _Watch) -> G
         await grader.close()
 
 
-async def _check_openenv(url: str, target: str, asked: _Asked, watch: _Watch) -> GraderReport:
-    """The columns beside prompt and answer are the arguments of a reset."""
+async def _check_with_rows(server: ForeignServer, target: str, asked: _Asked, watch: _Watch) -> GraderReport:
+    """One that brings none. The columns beside prompt and answer are the arguments of a reset."""
     read = await _read_rows(asked)
     columns = choose_columns(read[0], asked.prompt, asked.answer, needs_prompt=False)
     beside = [name for name in read[0].columns if name not in (columns.prompt, columns.answer)]
     raw = [replace(one, hidden={name: one.columns.get(name) for name in beside}) for one in read]
-    grader = ServerGrader(OpenEnvServer("the server", url, _build_options(asked), OpenEnvOptions()), target)
+    grader = ServerGrader(server, target)
     try:
         description = await grader.open()
         given = _build_input(asked, asked.rows, raw, columns, description.notes)
@@ -273,16 +270,28 @@ def _build_options(asked: _Asked) -> ForeignOptions:
     return ForeignOptions(max_turns=1, deadline_seconds=asked.deadline)
 
 
-def _build_verifiers(package: str, asked: _Asked) -> ForeignServer:
-    own = VerifiersOptions(args=asked.args, folders=asked.folders, trusted=asked.trusted)
-    children = JailedChildren(_read_no_variable)
-    return VerifiersServer("the package", package, asked.python, _build_options(asked), own, children)
+def _build_openenv(url: str, asked: _Asked) -> ForeignServer:
+    return OpenEnvServer("the server", url, _build_options(asked), OpenEnvOptions())
 
 
 def _build_nemo_gym(url: str, asked: _Asked) -> ForeignServer:
     if not asked.rows:
         raise UserError("name the file of its rows by --rows")
     return NemoGymServer("the server", url, _build_options(asked), NemoGymOptions(Path(asked.rows)))
+
+
+def _build_verifiers(package: str, asked: _Asked) -> ForeignServer:
+    own = VerifiersOptions(args=asked.args, folders=asked.folders, trusted=asked.trusted)
+    children = JailedChildren(_read_no_variable)
+    return VerifiersServer("the package", package, asked.python, _build_options(asked), own, children)
+
+
+_SERVERS: Final[Mapping[str, Callable[[str, _Asked], ForeignServer]]] = {
+    "openenv": _build_openenv,
+    "nemo_gym": _build_nemo_gym,
+    "verifiers": _build_verifiers,
+}
+_WITHOUT_ROWS: Final = frozenset({"openenv"})
 
 
 def _read_no_variable(name: str) -> str | None:

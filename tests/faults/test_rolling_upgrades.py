@@ -1,6 +1,7 @@
 """Stores of the release before, from the project's own history, and a schema that expands while a service runs."""
 
 import io
+import json
 import subprocess
 import tarfile
 import threading
@@ -135,6 +136,16 @@ def look(url: str) -> dict[str, object]:
         return told | found | {one["group_id"]: client.get(f"/groups/{one['group_id']}").json() for one in found[ALL]}
 
 
+def keep_fields(told: object, today: object) -> object:
+    """What is told today, without the fields that rows of statistics did not have."""
+    if not (isinstance(told, str) and told.startswith('{"rows":')):
+        return today
+    former, now = json.loads(told), json.loads(str(today))
+    pairs = zip(former["rows"], now["rows"], strict=True)
+    rows = [{name: row.get(name) for name in fields} for fields, row in pairs]
+    return told if {**now, "rows": rows} == former else today
+
+
 @pytest.mark.parametrize("empty_url", ["sqlite", "postgresql"], indirect=True)
 def test_a_store_of_the_release_before_is_lifted_whole(empty_url: str, tmp_path: Path) -> None:
     release = read_release(LIFTED_BY, tmp_path / "release")
@@ -146,7 +157,8 @@ def test_a_store_of_the_release_before_is_lifted_whole(empty_url: str, tmp_path:
         trainer.url = today.url
         trainer.score(1)
         kept = trainer.read_scored(today.url)
-    assert {path: (told, after[path]) for path, told in before.items() if told != after[path]} == {}
+    differ = {path: (told, after[path]) for path, told in before.items() if told != keep_fields(told, after[path])}
+    assert differ == {}
     assert kept == trainer.acknowledged
 
 

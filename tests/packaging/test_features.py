@@ -156,7 +156,7 @@ def test_a_kind_of_others_environments_can_be_taken_away(tmp_path: Path, kind: s
     copy_tree(tmp_path)
     for file in (tmp_path / "app/envs/foreign").glob(f"{kind}*.py"):
         file.unlink()
-    for name in ("main/components.py", "settings/sections.py", "cli/envs/adding.py"):
+    for name in ("main/components.py", "settings/sections.py", "cli/envs/adding.py", "cli/graders.py"):
         strike_kind(tmp_path / "app" / name, kind)
     commands = [["-c", LIST_KINDS, json.dumps(KINDS)], ["-m", "app.cli", "envs", "add", "--help"]]
     served, offered = (

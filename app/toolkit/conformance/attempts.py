@@ -193,7 +193,8 @@ def _replace_token(task: ChangedTask) -> str | None:
         return None
     span = task.draws.one(spans)
     own = task.answer.text[slice(*span)]
-    alike = [other for other in others if other[0].isdigit() == own[0].isdigit() and other != own]
+    # In another case it is the same word: `near_miss_case` asks for that.
+    alike = [other for other in others if other[0].isdigit() == own[0].isdigit() and other.lower() != own.lower()]
     return _put(task.answer.text, span, task.draws.one(alike)) if alike else None
 
 
