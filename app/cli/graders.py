@@ -195,8 +195,7 @@ async def _check(target: str, asked: _Asked, watch: _Watch) -> GraderReport:
     kind, _, rest = target.partition("+") if "+http" in target else target.partition(":")
     name = re.sub(r"//[^/@]*@", "//", target)  # reports are passed on, and a key may stand in a URL
     if (build := _SERVERS.get(kind)) is not None:
-        check = _check_with_rows if kind in _WITHOUT_ROWS else _check_server
-        return await check(build(rest, asked), name, asked, watch)
+        return await _check_server(build(rest, asked), name, asked, watch)
     if kind == "openrlhf":
         return await _check_url(RewardUrlGrader(rest, name, asked.deadline), asked, watch)
     if not rest or "://" in target:
@@ -229,30 +228,21 @@ async def _check_url(grader: RewardUrlGrader, asked: _Asked, watch: _Watch) -> G
         await grader.close()
 
 
-async def _check_with_rows(server: ForeignServer, target: str, asked: _Asked, watch: _Watch) -> GraderReport:
-    """One that brings none. The columns beside prompt and answer are the arguments of a reset."""
-    read = await _read_rows(asked)
-    columns = choose_columns(read[0], asked.prompt, asked.answer, needs_prompt=False)
-    beside = [name for name in read[0].columns if name not in (columns.prompt, columns.answer)]
-    raw = [replace(one, hidden={name: one.columns.get(name) for name in beside}) for one in read]
-    grader = ServerGrader(server, target)
-    try:
-        description = await grader.open()
-        given = _build_input(asked, asked.rows, raw, columns, description.notes)
-        return await check_grader(grader, given, time.monotonic, watch)
-    finally:
-        await grader.close()
-
-
 async def _check_server(server: ForeignServer, target: str, asked: _Asked, watch: _Watch) -> GraderReport:
-    """One that brings its rows."""
     grader = ServerGrader(server, target)
     try:
         description = await grader.open()
         _require_stateless(server, description, asked)
-        raw = list_rows(description, asked.rows or target)
+        if description.rows is None:
+            source, raw = asked.rows, await _read_rows(asked)
+        else:
+            source = asked.rows or target
+            raw = list_rows(description, source)
         columns = choose_columns(raw[0], asked.prompt, asked.answer, needs_prompt=False)
-        given = _build_input(asked, asked.rows or target, raw, columns, description.notes)
+        if description.rows is None:  # the columns beside prompt and answer are the arguments of a reset
+            beside = [name for name in raw[0].columns if name not in (columns.prompt, columns.answer)]
+            raw = [replace(one, hidden={name: one.columns.get(name) for name in beside}) for one in raw]
+        given = _build_input(asked, source, raw, columns, description.notes)
         return await check_grader(grader, given, time.monotonic, watch)
     finally:
         await grader.close()
@@ -291,7 +281,6 @@ _SERVERS: Final[Mapping[str, Callable[[str, _Asked], ForeignServer]]] = {
     "nemo_gym": _build_nemo_gym,
     "verifiers": _build_verifiers,
 }
-_WITHOUT_ROWS: Final = frozenset({"openenv"})
 
 
 def _read_no_variable(name: str) -> str | None:
